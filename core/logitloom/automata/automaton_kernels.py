@@ -198,7 +198,7 @@ class AutomatonKernels(Protocol):
             split: the first class above ASCII.
             kinds: ``[2, classes above ASCII + 1]``: which classes hold word characters, and which hold others.
             given: ``[states]``: ``marks`` for one character; if the array is empty, the kernel computes them from
-            ``kinds``.
+                ``kinds``.
             levels: how many times the number of characters is doubled.
 
         Returns:

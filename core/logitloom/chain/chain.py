@@ -112,7 +112,8 @@ class Chain:
         self._forced = {i: found["forced_tokens"] for i, found in enumerate(hooks) if "forced_tokens" in found}
         self._ends = {i: found["text_end"] for i, found in enumerate(hooks) if "text_end" in found}
         self._branches = hooks[0].get("branch_prompts") if hooks and self.branches > 1 else None
-        # Whoever forces tokens is asked for its own run; only the others can object to it.
+        # A processor that forces tokens is asked for its own forced run; only the other processors can object to the
+        # run.
         asked = self._forced if len(self._forced) == 1 else ()
         self._vetoes = tuple(
             (i, step)
@@ -173,7 +174,7 @@ class Chain:
         return list(self.labels)
 
     def __iter__(self) -> Iterator[Chain]:
-        """Itself: engines iterate over what they are given as their processors, and call each."""
+        """The chain itself: engines iterate over the processors that they are given, and call each."""
         yield self
 
     def __call__(self, *given: Any, **more: Any) -> Any:
@@ -222,8 +223,8 @@ class Chain:
         """Check when the chain is bound that an engine gives everything its processors need.
 
         Args:
-            gives: what the engine gives, of :data:`logitloom.processor.NEEDS`, and ``"compilable"`` excluded:
-                an engine that compiles asks for :attr:`compilable` itself.
+            gives: the names of :data:`logitloom.processor.NEEDS` that the engine gives, without ``"compilable"``: an
+                engine that compiles asks for :attr:`compilable` itself.
             engine: its name, for the message.
 
         Raises:
@@ -247,7 +248,9 @@ class Chain:
             raise NeedsNotMet(f"{engine} cannot run this chain: {'; '.join(lacking)}.")
 
     def __reduce__(self) -> Any:
-        """Pickled are the processors, by their options, and what they run with. A state belongs to its own chain."""
+        """Pickled are the processors, by their options, and the chain's vocabulary and model. A state belongs to its
+        own chain.
+        """
         with_all = functools.partial(Chain, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
         return with_all, (self.links,)
 
@@ -400,16 +403,17 @@ class Chain:
     ) -> Array:
         """The log-probabilities of given sequences after the chain, in one pass over all positions.
 
-        It is what decoding with the same logits samples from, so what a policy gradient needs: logits that require
-        gradients keep them.
+        Decoding with the same logits samples from these probabilities, so a policy gradient can use them: logits that
+        require gradients keep them.
 
         Args:
-            logits: ``[batch, time, vocab]``: those that each token was chosen from.
+            logits: ``[batch, time, vocab]``: the logits from which each token was chosen.
             tokens: per sequence its tokens, ragged, or ``[batch, time]`` with -1 behind the end.
             context: of the start: prompts, seeds, vocabulary as in decoding.
             kept: ``[batch, time, ceil(vocab / 32)] int32``, bits of the tokens that were left when the sequences were
-                sampled, as in :meth:`Backend.apply_token_mask`. Then processors that only mask do not run: their masks
-                are these. Logits that were computed anew may differ a little, and a truncation with them.
+                sampled, as in :meth:`Backend.apply_token_mask`. With ``kept``, processors that only mask do not run:
+                ``kept`` has their masks. Logits that were computed anew may differ a little, and a truncation with
+                them.
 
         Returns:
             ``[batch, time] float32`` (float64 for such logits), 0 behind the end of a sequence.
@@ -495,8 +499,8 @@ class Chain:
         """The state that :meth:`save_state` wrote.
 
         Args:
-            data: the bytes. They may come from anywhere: damaged ones are refused, and hostile ones can take time and
-                memory at worst, or be a state that no text leads to.
+            data: the bytes. Bytes from an unknown source are safe to read: damaged bytes are refused; hostile bytes can
+                only take time and memory, or give a state that no text leads to.
             context: the context of the generation, or a backend; arrays go there.
 
         Raises:
@@ -531,8 +535,8 @@ class Chain:
     def forced_tokens(self, state: ChainState, context: Context) -> list[list[int]] | None:
         """Per row the tokens that must come next, as far as the constraints of the chain know; else None.
 
-        A token that one constraint forces is the only legal one, whatever biases and warpers say; it is given
-        only if no other processor forbids it (those that might are run on it).
+        A token that one constraint forces is the only legal token, whatever biases and warpers say. A forced token is
+        returned only if no other processor forbids it; processors that might forbid it are run on it.
 
         Args:
             state: from :meth:`init_state` or :meth:`process`.
@@ -558,11 +562,11 @@ class Chain:
             return None
         context = self._between_steps(state, context)
         answers = [*self._answers(self._ends, "text_end", state, context)]
-        # The one that leaves less of a text; a finished one counts before a possible one.
+        # The end that leaves less of the text counts; among equal ends a finished one counts before a possible one.
         return [max(ends) for ends in zip(*answers, strict=True)] if answers else None
 
     def _answers(self, hooks: _Questions, hook: str, state: ChainState, context: Context) -> Iterator[Any]:
-        """What the processors that implement a hook answer between two steps; None, for no answer, is left out."""
+        """The answers of the processors that implement a hook, between two steps; ``None`` is left out."""
         for i, ask in hooks.items():
             try:
                 found = ask(state.processors[i], context)
@@ -601,7 +605,7 @@ class Chain:
         return run
 
     def _check_step(self, context: Context) -> None:
-        """Raise if the context contradicts what its processors must see."""
+        """Raise if the context contradicts the declared needs of the chain's processors."""
         tokens = context.tokens
         assert tokens is not None
         if not tokens.shape[1]:

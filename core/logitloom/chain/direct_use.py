@@ -1,7 +1,8 @@
 """A chain that somebody gave to an engine as if it were the engine's own kind of processor.
 
-An engine that calls a chain is imported, and its plug-in has its name. So the plug-ins of imported engines are
-asked for their function ``direct_call``: it answers the call, or tells which adapter makes what the engine takes.
+An engine that calls a chain has been imported, and the engine's plug-in has the name of the engine's package. So each
+plug-in of an imported engine is asked for its function ``direct_call``, which answers the call or names the adapter
+that makes the engine's own object.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["call_directly"]
 
 
 def call_directly(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
-    """What a chain answers when it is called as an engine calls its own processors.
+    """The answer to an engine that calls a chain as one of the engine's own processors.
 
     Args:
         chain: the chain.

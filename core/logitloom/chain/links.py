@@ -50,15 +50,16 @@ class FunctionProcessor:
 
 @dataclass(frozen=True)
 class Link:
-    """One processor of a chain, or what is known of it before all its options are given.
+    """One processor of a chain; before all options are given, its class and the options so far.
 
     Attributes:
-        label: unique in the chain; the plug-in's name, with ``#2`` and so on if it stands there again.
-        plugin: the name it was loaded by (``name`` or ``name@distribution``), None for objects and functions.
-        factory: the class, if it was loaded by name.
+        label: unique in the chain; the plug-in's name, with ``#2`` and so on where a name is repeated.
+        plugin: the name by which the processor was loaded (``name`` or ``name@distribution``), None for objects and
+            functions.
+        factory: the class, if the processor was loaded by name.
         options: the options given so far, checked.
         processor: the configured processor, or None while required options are missing.
-        block: names that must not be loaded when it is configured.
+        block: names of plug-ins that must not be loaded when the processor is configured.
     """
 
     label: str
@@ -77,7 +78,9 @@ class Link:
         return dataclasses.replace(self, options=checked, processor=processor)
 
     def _made(self, checked: dict[str, Any]) -> Any:
-        """The processor with its options. What its author did not check is told as an error of the options."""
+        """The processor with its options. An exception that the processor's own checks do not cover is reported as an
+        error of the options.
+        """
         try:
             return self.factory(**checked)
         except LogitloomError:
@@ -93,7 +96,7 @@ class Link:
 
     @property
     def told_options(self) -> dict[str, str]:
-        """Each option as people see it: those that were given, shortened, and those that are missing."""
+        """Each option as people see it: the given options, shortened, and the missing ones."""
         told = {name: shown(value) for name, value in self.options.items()}
         if self.factory is None and self.processor is not None:
             defaults = {o.name: shown(o.default) for o in opts.declared(self.processor) if not o.required}

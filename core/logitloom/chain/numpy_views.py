@@ -55,7 +55,7 @@ class SharedStep:
         return view
 
     def array(self, view: Any) -> Array:
-        """The array of the library: the one that was given, or one in the memory of a new one."""
+        """The library's array for a view: the array that was given, or a new array over the view's memory."""
         known = self._arrays.get(id(view))
         if known is not None:
             return known[1]

@@ -1,7 +1,7 @@
 """The plan of a chain: segments that a step runs one after the other.
 
-A segment runs some neighbouring processors. It may do so in a shorter way, and has the long way for logits on which the
-shorter one does not work.
+A segment runs some neighbouring processors. A segment may have a shorter way, and always has the long way for logits on
+which the shorter way does not work.
 """
 
 from __future__ import annotations

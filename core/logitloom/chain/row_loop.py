@@ -19,21 +19,21 @@ from logitloom.masks.kernels import KernelFailed, host_kernels
 
 __all__ = ["RowLoop", "first_of_loop"]
 
-#: So many more than twice the wanted tokens are listed at most: those that tie, and others above the bound.
+#: At most twice the wanted tokens and this many more are listed: ties, and other tokens above the bound.
 _MORE: Final = 64
 #: At least so many ids per wanted token, or the plain way is as fast.
 _LEAST_RATIO: Final = 4
 
 
 def first_of_loop(links: Sequence[Link], whole: int) -> int | None:
-    """The first link of the loop: of those that see survivors, and of the penalties before them.
+    """The first link of the loop, among the processors that see survivors and the penalties before them.
 
     Args:
         links: of a chain.
         whole: how many links see whole rows.
 
     Returns:
-        None if one of them has no operation that the loop knows.
+        None if a processor of the loop has no operation that the loop knows.
     """
     survivors = [link.effect.operation for link in links[whole:]]
     if any(operation is None or operation.has_table for operation in survivors):
@@ -50,8 +50,8 @@ class RowLoop:
 
     Attributes:
         otherwise: the same processors, for logits that the loop cannot work on and rows that must be seen whole.
-        tabled: the first of them, which have tables.
-        highest: how many of the highest logits the others need, with those that tie.
+        tabled: the first processors, which have tables.
+        highest: how many of the highest logits the processors without tables need, ties included.
         kinds, operands: the operations.
     """
 

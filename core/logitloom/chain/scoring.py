@@ -1,6 +1,6 @@
 """Log-probabilities of given sequences under a chain, over many positions at once.
 
-A position is a row of its own: the processors do for many positions at once what they do in decoding.
+A position is a row of its own: the processors treat many positions at once as they treat rows in decoding.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class ScoredChain(Protocol):
 
 
 def told_late(step: Step) -> Step:
-    """The step of a processor without ``states_after``, with a state that brings the tokens which are new to it."""
+    """The step of a processor without ``states_after``, for a state that brings the tokens not yet told to the
+    processor.
+    """
 
     def telling(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         if isinstance(state, _Told):

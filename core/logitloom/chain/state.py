@@ -1,4 +1,4 @@
-"""The state of a chain, which chain it belongs to, and its way to another process."""
+"""The state of a chain: which chain the state belongs to, and how the state is sent to another process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DIGEST: Final = 16
 
 
 class ChainFingerprint(NamedTuple):
-    """What two chains must agree in for a state of one to mean the same in the other.
+    """The properties that two chains must share so that one can continue a state of the other.
 
     Attributes:
         vocabulary: the fingerprint of the vocabulary; ``None`` if the chain has none of its own.
@@ -107,7 +107,7 @@ class _Owner(Protocol):
 
 
 def _resources(chain: _Owner, context: Any) -> tuple[Vocabulary | None, int | None]:
-    """The vocabulary and the width of the logits, as far as a chain and a context (or what is none) tell them."""
+    """The vocabulary and the width of the logits, from the context if it is a :class:`Context`, else from the chain."""
     given = context if isinstance(context, Context) else None
     words = None if given is None else given.vocabulary
     return chain.vocabulary if words is None else words, None if given is None else given.vocab_size
@@ -129,9 +129,9 @@ def _digest(link: Link) -> str:
 class ChainState(NamedTuple):
     """State of a chain: a row tree.
 
-    The state that a chain makes is of a class of its own below this one, so it knows its chain without a leaf for it.
-    Pickled, it carries the chain's fingerprint, and a chain that is not equal refuses it. States inside compiled loops
-    are plain arrays and cannot carry it.
+    Each chain makes a subclass of this class for its states, so a state knows its chain without a leaf for it. A
+    pickled state carries the chain's fingerprint, and a chain that is not equal refuses the state. States inside
+    compiled loops are plain arrays and cannot carry it.
 
     Attributes:
         position: lengths and history per row, as far as a processor needs them.
@@ -179,7 +179,7 @@ def _subclass(own: dict[str, Any]) -> type[ChainState]:
 
 
 def _from_elsewhere(made_by: ChainFingerprint, position: Any, processors: tuple[Any, ...]) -> ChainState:
-    """What an unpickled state is until a chain has taken it."""
+    """The unpickled state, before a chain has taken it."""
     return tuple.__new__(_subclass({"made_by": ChainFingerprint(*made_by)}), (position, processors))
 
 
@@ -199,7 +199,7 @@ def check_owner(chain: _Owner, state: Any, context: Context | None = None) -> No
         _ = chain.fingerprint
     except StateMismatch:
         if theirs is not None:
-            return  # of this process, with an option that has no fingerprint: nothing is known against it
+            return  # of this process, with an option that has no fingerprint: nothing contradicts the state
         raise
     remedy = "Take the state from this chain's init_state or process, or replay the tokens."
     made_by.check(chain, context, "The state was made by another chain.", remedy)

@@ -20,7 +20,7 @@ __all__ = ["check_step", "note", "writable"]
 
 
 #: Types of arrays and elements of logits that were looked at, and of which backend: looking takes longer than a step.
-#: The array's own type comes first, so that no library is asked to compare its types with those of another.
+#: The array's own type comes first, so that no library must compare its types with the types of another library.
 _TAKEN: set[tuple[type, Any, str]] = set()
 
 
@@ -69,7 +69,7 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
 
 
 def note(error: BaseException, label: str, doing: str, context: Context) -> None:
-    """Add to an exception of a processor which one it is, and where in the text it was raised.
+    """Add to an exception of a processor the label of the processor, and the place in the text.
 
     Errors of logitloom say that themselves.
     """

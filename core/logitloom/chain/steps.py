@@ -1,4 +1,4 @@
-"""A processor's step as a plain function, and what a chain may wrap around it."""
+"""A processor's step as a plain function, and the functions with which a chain may wrap it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Step = Callable[[Array, Any, Context], "tuple[Array, Any]"]
 
 
 def restoring_forbidden(step: Step) -> Step:
-    """The step, with -inf restored where it came in: what a constraint forbade stays forbidden."""
+    """The step, followed by restoring -inf: a token that a constraint forbade stays forbidden."""
 
     def restoring(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         forbidden = logits == NEG_INF
@@ -32,7 +32,7 @@ def restoring_forbidden(step: Step) -> Step:
 
 
 def checking_results(step: Step, label: str) -> Step:
-    """The step, with what it returns and what it did to its inputs checked against the contract of the hook.
+    """The step, followed by a check of its results and of changes to its inputs against the contract of the hook.
 
     Values are looked at outside compiled loops only; inside, shapes and dtypes are.
     """
@@ -55,7 +55,7 @@ def checking_results(step: Step, label: str) -> Step:
 
 
 def check_state_is_taken(processor: Any, state: Any, label: str) -> None:
-    """Raise if a processor makes a state that its ``process`` never gets, so that the first one stays for good.
+    """Raise if ``init_state`` makes a state but ``process`` takes none, so that the first state would stay for good.
 
     Raises:
         InvalidSignature: naming the processor.
@@ -68,7 +68,7 @@ def check_state_is_taken(processor: Any, state: Any, label: str) -> None:
 
 
 def _check_form(out: Any, logits: Array, label: str) -> None:
-    """Raise unless the logits that came out are an array of the library, dtype and width of those that went in."""
+    """Raise unless the returned logits are an array of the same library, dtype and width as the given logits."""
     if type(out) is not type(logits) and not (hasattr(out, "shape") and library_of(out) == library_of(logits)):
         raise InvalidSignature(
             f"Processor {label!r} got logits of {library_of(logits)} and returned {type(out).__qualname__} in their "
@@ -92,7 +92,7 @@ def _inputs(logits: Array, state: Any, context: Context) -> list[tuple[str, Arra
 
 
 def _check_values(out: Array, before: list[tuple[str, Array, NDArray[Any]]], label: str, context: Context) -> None:
-    """Raise if the logits that came out hold a NaN that did not come in, or if an input was changed that is kept."""
+    """Raise if the returned logits hold a new NaN, or if the step changed an input that must stay."""
     backend = context.backend
     nan = np.isnan(backend.to_numpy(out))
     if nan.any() and not np.isnan(before[0][2]).any():

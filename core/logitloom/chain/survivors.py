@@ -1,4 +1,4 @@
-"""Processors that need of each row only what a truncation leaves of it: a few logits instead of the vocabulary."""
+"""Processors that need only the survivors of a truncation in each row: a few logits instead of the vocabulary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Survivors(NamedTuple):
 
 
 def split(links: Sequence[Link]) -> tuple[int, int] | None:
-    """How many links see the whole vocabulary, and how many of the highest logits, with those that tie, the others see.
+    """The number of links that see the whole vocabulary, and how many of the highest logits, ties included, the rest
+    see.
 
     None if no truncation to a number of tokens stands among those that can be shown survivors.
     """
@@ -46,7 +47,7 @@ def split(links: Sequence[Link]) -> tuple[int, int] | None:
 
 
 def _takes_survivors(link: Link) -> bool:
-    """Whether what is -inf stays so and makes no difference, and the state does not depend on it."""
+    """Whether -inf stays -inf and makes no difference to other logits, and the state does not depend on the logits."""
     return link.effect.ignores_ids and not link.sees_every_step
 
 
@@ -70,7 +71,7 @@ def survivors_of(backend: Backend, logits: Array, highest: int) -> Survivors | N
 
 @dataclass(frozen=True)
 class OnSurvivors:
-    """The last processors of a chain, on the highest logits of each row, which are all that they need to see.
+    """The last processors of a chain, run on the highest logits of each row only.
 
     Attributes:
         whole: the same processors on whole rows.

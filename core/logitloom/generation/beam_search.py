@@ -36,7 +36,7 @@ class BeamSearch:
 
     The score of a hypothesis is the sum of the processed log-probabilities of its tokens. When the hypothesis ends, the
     sum is divided by its length to the power ``length_penalty``. The input of the chain is log-probabilities, and its
-    output is not normalised again, so tokens that a mask allows keep the model's own probability.
+    output is not normalised again, so allowed tokens keep the model's own probability.
 
     References:
         Y. Wu et al., "Google's neural machine translation system", 2016, section 7 (length normalisation).

@@ -134,7 +134,7 @@ class CandidateGenerator(Protocol):
 
         Args:
             state: the state that :meth:`propose` returned.
-            accepted: per row, the number of its drafted tokens that were accepted.
+            accepted: per row, the number of accepted drafted tokens.
         """
         ...
 

@@ -44,7 +44,9 @@ def _closing(
 
 
 def truncations(links: Sequence[Link]) -> list[Link]:
-    """Processors that may leave none of the tokens that a later one allows, as a truncation before a constraint."""
+    """Truncating processors before the last constraint, which may leave none of the tokens that the constraint
+    allows.
+    """
     closing = [index for index, link in enumerate(links) if not link.effect.keeps_last]
     before = links[: closing[-1]] if closing else ()
     return [link for link in before if link.effect.keeps_last and link.effect.forbids_only]
@@ -66,7 +68,8 @@ def no_legal_token(
     xp = context.backend.xp
     rows = context.batch if context.tokens is None else context.tokens.shape[0]
     blank = xp.zeros((chain.branches * rows, context.vocab_size), dtype=xp.float32)
-    # What a truncation leaves depends on the logits, which are gone; what constraints leave does not.
+    # The tokens that a truncation leaves depend on the logits, which are gone; the tokens that constraints leave do
+    # not.
     hard = [index for index, link in enumerate(chain.links) if not link.effect.keeps_last]
     label = _closing(chain, hard, blank, before, context, row)
     by = f"Processor {label!r} left" if label else "The processors of the chain together left"

@@ -27,7 +27,7 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
         value that ``json.loads`` would give.
 
     Raises:
-        NeedsNotMet: no processor of the chain says what its texts mean, or ids are given and the chain has no
+        NeedsNotMet: the texts of no processor in the chain are values, or ids are given and the chain has no
             vocabulary.
         GenerationError: the text is not one that the processor allows, or ends too early.
 

@@ -371,7 +371,7 @@ class Generator:
             return None
         try:
             return read_vocabulary(self.tokenizer)
-        except VocabularyError:  # it encodes, but does not say which bytes its tokens are
+        except VocabularyError:  # the tokenizer encodes, but does not say which bytes its tokens are
             return None
 
     def _emissions(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> Iterator[Emission]:

@@ -1,8 +1,8 @@
 """Token healing: continue a prompt that ends within a token as if prompt and continuation had been one text.
 
-The tokens at the end of a prompt that a longer token could have covered are taken away, and the model writes their text
-again, in tokens of its own choice. The length of what is taken away is the least that misses no token: the longest end
-of the prompt's text with which a longer token begins, rounded up to whole tokens of the prompt.
+The tokens at the end of a prompt that a longer token could have covered are removed, and the model writes their text
+again, in tokens of its own choice. The removed text is the shortest that misses no token: the longest end of the
+prompt's text with which a longer token begins, rounded up to whole tokens of the prompt.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Healed(NamedTuple):
 
     Attributes:
         prompts: the shortened prompts.
-        chain: the chain for them: what it generates begins with the text that each prompt has lost.
-        removed: per prompt the ids that were taken from its end.
-        texts: the text of each of these; what is generated begins with it, in other tokens perhaps.
+        chain: the chain for them: its texts begin with the text that was removed from each prompt.
+        removed: per prompt the ids that were removed from its end.
+        texts: per prompt the text of the removed ids; the new text begins with it, perhaps in other tokens.
     """
 
     prompts: list[list[int]]
@@ -42,10 +42,10 @@ class Healed(NamedTuple):
 def heal(
     chain: Chain, prompts: Sequence[Sequence[int]], *, vocabulary: Vocabulary | None = None, in_order: bool = False
 ) -> Healed:
-    """Shorten prompts that may end within a token, and make the chain write what they have lost.
+    """Shorten prompts that may end within a token, and make the chain write the removed text.
 
-    Constraints of the chain begin where the whole prompt ends: a token that spans that place must fit to the prompt
-    with its first bytes and to the constraint with the others. Other processors see the shortened prompts.
+    Constraints of the chain begin where the whole prompt ends. The first bytes of a token across that place must fit to
+    the prompt, and its other bytes to the constraint. Other processors see the shortened prompts.
 
     Args:
         chain: the processors.

@@ -1,7 +1,7 @@
-"""The value that a text says so far, while it is written.
+"""The value of an unfinished text, as far as the text goes.
 
 A processor whose texts are values (``json``, ``tool_call``) has a method ``value_reader()``. The generator's stream
-gives the reader the text of a row and puts what it returns into each piece.
+gives the reader the text of a row and puts the reader's result into each piece.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Path = tuple[str | int, ...]
 class Partial:
     """A value that is being written.
 
-    It depends on the text so far alone, not on the pieces in which the text came.
+    The value depends on the text so far alone, not on the pieces in which the text came.
 
     Attributes:
         value: the value so far. A string has the characters that are certain; numbers, ``true``, ``false`` and ``null``
-            are there when they are complete; a member is there when its value has begun. ``None`` if nothing is there.
-        path: where the text is. This part and those that contain it are open, all others are complete. ``()`` is the
-            whole value; ``None`` before it begins and after it is complete.
-        completed: the parts that were completed since the last one of these, in the order in which they were.
+            appear when they are complete; a member appears when its value has begun. ``None`` if nothing is there.
+        path: where the text is. This part and the parts around it are open, all other parts are complete. ``()`` is the
+            whole value; ``None`` before the value begins and after it is complete.
+        completed: the parts that were completed since the previous value, in the order of completion.
         complete: whether the whole value is complete.
     """
 
@@ -49,7 +49,7 @@ class ValueReader(Protocol):
 
 
 def value_reader_of(processor: Any) -> ValueReader | None:
-    """A reader for one text that a processor constrains; ``None`` if the processor does not say what its texts mean."""
+    """A reader for one text that a processor constrains; ``None`` if the texts of the processor are not values."""
     made = getattr(processor, "value_reader", None)
     reader: ValueReader | None = None if made is None else made()
     return reader

@@ -84,7 +84,7 @@ class _TracedCache:
 
 
 class PrefixCachedModel:
-    """A model adapter that computes only those tokens of known prompts that a cache does not hold yet.
+    """A model adapter that computes only the tokens of known prompts that a cache does not hold yet.
 
     A row is recognised as a continuation of a prompt by its first tokens. After a generation, :meth:`computed` returns
     the cache of its sequences.

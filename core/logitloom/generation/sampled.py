@@ -58,7 +58,7 @@ def sampled(
 
 
 class Distributions:
-    """The distributions of the rows of one step, before the chain and after it, for tokens that are known later.
+    """The distributions of one step's rows, before the chain and after it, for tokens that are chosen later.
 
     Args:
         backend: the backend of the arrays.
@@ -74,7 +74,7 @@ class Distributions:
         # Who asks for tokens may be another thread, and a library may compute only in the thread that began.
         backend.synchronize(self._before, self._after)
         self._kept, self._entropy = _kept_and_entropy(backend, after, self._after)
-        #: What the arrays take, if they are float32.
+        #: The memory of the arrays in bytes, as float32.
         self.nbytes = 2 * 4 * int(after.shape[0]) * int(after.shape[1])
 
     def sampled(self, row: int, token: int) -> Sampled:

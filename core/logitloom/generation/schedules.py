@@ -1,4 +1,4 @@
-"""Draft lengths per row, adapted to what drafts gain and cost, and the confidence below which drafting stops."""
+"""Draft lengths per row, adapted to the gain and cost of drafts, and the confidence below which drafting stops."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Schedule = Literal["constant", "heuristic", "heuristic_transient"]
 
 #: The least number of verified tokens for adapting a threshold, and the largest number (of the latest) that is used.
 _FEWEST, _MOST = 6, 256
-#: The cost of verifying a draft of any length beside the pass for one token, in such passes: on a host, which is bound
-#: by arithmetic, and on devices, which are bound by reading the weights.
+#: The cost of verifying a draft of any length, beside the pass for one token; the unit is such a pass. The first is for
+#: a host, which is bound by arithmetic, the second for devices, which are bound by reading the weights.
 _HOST_PASS_COST, _DEVICE_PASS_COST = 0.7, 0.1
-#: The cost of each drafted token, in the same unit; the weight that a token loses with each later one; the highest rate
-#: that is assumed; the longest wait in rounds.
+#: The cost of each drafted token, in the same unit; the factor by which each later token lowers the weight of a token;
+#: the highest acceptance rate that is assumed; the longest wait in rounds.
 _TOKEN_COST, _DECAY, _HIGHEST_RATE, _LONGEST_WAIT = 0.03, 0.8, 0.99, 32
 
 
@@ -50,10 +50,10 @@ def next_count(schedule: Schedule, count: int, drafted: int, accepted: int) -> i
 def adapted_threshold(confidences: Sequence[float], matched: Sequence[bool], threshold: float) -> float:
     """The confidence that best separates accepted from rejected tokens: ``argmin fpr(t) + 3 * fnr(t)``.
 
-    A token is predicted to be accepted if its confidence is at least ``t``. A false positive costs one draft step; a
-    false negative ends the draft too early and costs part of a pass of the target, so it has the larger weight. Among
-    equally good thresholds the highest is returned. If no token was accepted, that is a value above all confidences,
-    with which drafts end after their first token.
+    A token is predicted to be accepted if its confidence is at least ``t``. A false positive costs one draft step. A
+    false negative ends the draft too early and costs part of a pass of the target, so the false negative has the larger
+    weight. Among equally good thresholds the highest is returned. If no token was accepted, the result is a value above
+    all confidences, with which drafts end after their first token.
 
     Args:
         confidences: per verified token, its probability under the drafter, in [0, 1].
@@ -79,7 +79,7 @@ def adapted_threshold(confidences: Sequence[float], matched: Sequence[bool], thr
 
 
 class BackOff(NamedTuple):
-    """Limits the drafts of a row to what they gain.
+    """Limits the length of a row's drafts to the length with the largest expected gain.
 
     The acceptance rate of the row's drafted tokens is an exponentially weighted mean over those that were verified. A
     draft of ``n`` tokens is expected to add ``rate + rate**2 + ... + rate**n`` tokens, and its verification is expected

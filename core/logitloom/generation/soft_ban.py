@@ -3,9 +3,8 @@
 A hard ban (``bad_words``) forbids the last token of a phrase, when its beginning is written already and the rest of the
 sentence expects it. Here the row returns to the token with which the phrase began, and another one is chosen there.
 
-Each row keeps what it needs to return to the tokens that may still be part of a phrase: the processed logits and the
-state of the chain at that position. The model's cache is cropped. Tokens are emitted when they cannot be taken back any
-more.
+For each position that may still be part of a phrase, a row keeps the processed logits and the state of the chain, and
+can return there. The model's cache is cropped. Tokens are emitted when they cannot be taken back any more.
 
 References:
     S. Paech, "Antislop: a comprehensive framework for identifying and eliminating repetitive patterns in language
@@ -105,9 +104,9 @@ class _Held:
     """A token that may be taken back.
 
     Attributes:
-        token, logprob, sampled: what would be emitted.
-        step, row: the step in which it was chosen, and the row of its arrays.
-        search, skip: the state of the search before its text, and the bytes that it was not to look at.
+        token, logprob, sampled: the values that are emitted later.
+        step, row: the step in which the token was chosen, and the row of its arrays.
+        search, skip: the state of the search before the token's text, and the number of bytes that the search skips.
         banned: tokens that were taken back at its position.
     """
 
@@ -154,8 +153,8 @@ def decode_avoiding(
 ) -> Iterator[Emission]:
     """Decode as :func:`logitloom.generation.decode` does, without the phrases of a soft ban.
 
-    When the text of a row contains a phrase, the row returns to the token in which the phrase begins. The sampler
-    chooses another token from the same processed distribution without those that were taken back there, with random
+    When the text of a row contains a phrase, the row returns to the token in which the phrase begins. There the sampler
+    chooses another token from the same processed distribution, without the tokens that were taken back, and with random
     numbers that the row has not used yet. Everything after that position is forgotten: tokens, the chain's state, the
     model's cache. Forced tokens are asked of the model.
 
@@ -245,7 +244,7 @@ class _ReturningBatch(loop._DecodingBatch):
     # -- going back --------------------------------------------------------------------------------------
 
     def _take(self, i: int, held: _Held) -> int | None:
-        """Add a token to a row; the position in its tail that it goes back to, or ``None`` to stay."""
+        """Add a token to a row; returns the position in the row's tail to go back to, or ``None`` to stay."""
         row, tail = self.rows[i], self._tail(i)
         row.logprob, row.forced, row.hold, row.pending, row.logprobs, row.sampled = 0.0, 0, 0, [], [], []
         row.add([held.token], held.logprob)
@@ -351,7 +350,7 @@ class _ReturningBatch(loop._DecodingBatch):
             while behind < begun:
                 kept -= 1
                 behind += len(texts[kept])
-                # If this token is taken back, what a phrase began with before it counts again.
+                # If this token is taken back, a phrase that began before the token counts again.
                 begun = max(begun, behind + self.ban.begun(b"".join(texts[:kept]), tail.held[kept].search))
             stays, tail.held = tail.held[:kept], tail.held[kept:]
             tokens = tuple(held.token for held in stays if held.token not in self.eos)

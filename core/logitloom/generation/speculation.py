@@ -394,6 +394,6 @@ class _SpeculativeBatch(loop._DecodingBatch):
         return [list(draft[: max(limit, 0)]) for limit, draft in zip(limits, drafts, strict=True)]
 
     def _wait(self, logits: Array) -> None:
-        """Wait for a pass of the model if times are reported, so that its time is not counted elsewhere."""
+        """Wait for a pass of the model if times are reported, so that the time of the pass is not counted elsewhere."""
         if self.on_round is not None:
             self.context.backend.synchronize(logits)

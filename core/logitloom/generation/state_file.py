@@ -213,7 +213,7 @@ def _check_vocabulary(fingerprint: str | None, vocabulary: Vocabulary | None, na
 def _restored(
     model: ModelAdapter, arrays: dict[str, NDArray[Any]], lengths: NDArray[Any], rows: list[list[int]], name: str
 ) -> Cache | None:
-    """The cache on the model's backend, after a check on the first token that this model computed it."""
+    """The cache on the model's backend, after a check on the first token that the same model computed the cache."""
     from_host = getattr(model, "cache_from_host", None)
     if from_host is None:
         warnings.warn(
@@ -226,7 +226,7 @@ def _restored(
     row = int(np.argmax(lengths))
     if lengths[row]:
         _, first = model.forward(np.asarray([rows[row][:1]], dtype=np.int32), model.empty_cache(1))
-        # How a cache lies in its arrays is known to the model alone, so the stored one is cut to the same token.
+        # Only the model knows the layout of a cache in its arrays, so the stored cache is cut to the same token.
         stored, computed = (_on_host(each) for each in (cache.take_rows([row]).crop([1]), first))
         if not all(_close(stored[key], wanted) for key, wanted in computed.items()):
             raise GenerationError(

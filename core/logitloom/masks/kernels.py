@@ -147,7 +147,7 @@ class MaskKernels(Protocol):
         Args:
             x: ``[rows, vocab]``.
             top: ``[rows]``, finite: the number that is subtracted from each row first, at least the row's largest
-            entry.
+                entry.
             total: ``[rows]``: output.
         """
         ...

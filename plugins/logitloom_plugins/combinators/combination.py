@@ -42,7 +42,8 @@ class Combination(Constraint):
     """The exact constraint of a text whose sections have a constraint each.
 
     The constraint of a section gives the tokens that stay inside the section. This class adds the tokens that cross the
-    border of a section. It finds them by a walk over the tokens in which a string that ends the section begins.
+    border of a section. These tokens are found by a walk over the tokens in which a string that ends the section
+    begins.
 
     Args:
         parts: the sections, with the automata of the constraints.
@@ -77,7 +78,7 @@ class Combination(Constraint):
         for token, text in vocabulary.special_text.items():
             if token in vocabulary.special and token not in vocabulary.eos and token < vocab_size:
                 shown.setdefault(text.encode(), []).append(token)
-        #: Per section the special ids whose text is one of its strings, with the number of that string.
+        #: Per section the special ids whose text is one of the section's end strings, with the number of the string.
         self._special = [
             {token: exit for exit, (text, _) in enumerate(part.exits) for token in shown.get(text, ())}
             for part in parts
@@ -90,7 +91,7 @@ class Combination(Constraint):
             [self._spelling(text, tags[exit]) for exit, (text, _) in enumerate(part.exits)]
             for part, tags in zip(parts, self._tags, strict=True)
         ]
-        #: Per section the tokens in which one of its strings begins.
+        #: Per section the tokens in which an end string of the section begins.
         self._begun = [_begun(vocabulary, _anywhere(part), part.at_tokens) for part in parts]
         self.gives_way = any(inner is not None and inner.gives_way for inner in constraints)
         self._ends_at: dict[int, list[tuple[NDArray[np.int32], TriggerMatcher.Node]]] = {}
@@ -197,7 +198,7 @@ class Combination(Constraint):
     def _after_tag(self, config: SectionConfiguration, token: int) -> list[tuple[SectionConfiguration, bool]] | None:
         """The configurations after a special token that is a part of strings, and whether each entered a section.
 
-        ``None`` if it is no part of a string that is being written, or that may begin here.
+        ``None`` if the token is no part of a string that is being written, or that may begin here.
         """
         part, all_tags = self._automaton.parts[config.section], self._tags[config.section]
         if part.automaton is None and config.exit < 0:
@@ -346,7 +347,7 @@ class Combination(Constraint):
         return self._texts.ids_of(piece)[:1] if piece else []
 
     def nodes_of_tokens(self, section: int) -> Iterable[tuple[NDArray[np.int32], TriggerMatcher.Node]]:
-        """The tokens that lead the trigger matcher of a section from its root to another node, by that node."""
+        """The tokens that lead the trigger matcher of a section from its root to another node, grouped by this node."""
         if section not in self._ends_at:
             matcher = self._automaton.parts[section].matcher
             assert matcher is not None
@@ -363,7 +364,7 @@ class Combination(Constraint):
         return self._ends_at[section]
 
     def tokens_within(self, section: int, begun: Iterable[tuple[int, int]]) -> list[tuple[int, bytes]]:
-        """The tokens, and their texts, that write a part of strings that end a section, from positions inside them."""
+        """The tokens, with their texts, that write the next part of a begun string that ends the section."""
         part, found = self._automaton.parts[section], {}
         for exit, written in begun:
             if written or part.at_start[exit]:
@@ -381,7 +382,7 @@ class Combination(Constraint):
         return self._lifted.successors(frozenset({config}))  # type: ignore[return-value]
 
     def inside_and_crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The tokens that stay in the section of a configuration, and those in which a string that ends it begins.
+        """The tokens that stay in the section of a configuration, and the tokens in which an end string begins.
 
         Special tokens that are strings, or parts of them, are in neither: see :meth:`special_tokens`.
         """
@@ -390,12 +391,12 @@ class Combination(Constraint):
         return inside, selected(self._crossing(config, part)).ids if part.automaton is None else _NO_IDS
 
     def crossed(self, config: SectionConfiguration) -> Iterable[tuple[tuple[int, ...], States]]:
-        """The tokens in which a string that ends a constrained section begins, and the readings after them."""
+        """The tokens in which a string that ends a constrained section begins, and the readings after each token."""
         part = self._automaton.parts[config.section]
         return [] if part.automaton is None else self._crossed(config, part)
 
     def special_tokens(self, config: SectionConfiguration) -> list[int]:
-        """The special tokens that are a string that ends the section, or the next part of one."""
+        """The special tokens that write a whole end string of the section, or the next part of an end string."""
         special = [token for token, exit in self._special[config.section].items() if self._is_trigger(config, exit)]
         return special + self._tokens_of_tags(config)
 
@@ -555,7 +556,7 @@ def _configs(state: State) -> States:
 
 
 def _anywhere(part: SectionAutomaton) -> tuple[bytes, ...]:
-    """The strings that end a section wherever they occur in it."""
+    """The strings that end a section at any place, not only at the start of the section."""
     return tuple(text for (text, _), first in zip(part.exits, part.at_start, strict=True) if not first)
 
 

@@ -1,8 +1,8 @@
 """Constraints inside a combinator whose texts are complete within a number of tokens.
 
-A token is allowed only if the text after it can still be completed in the tokens that are left. What is needed for that
-is :meth:`Constraint.least_tokens`: exact for finite automata, an upper bound elsewhere. With a bound no text is left
-unfinished either, but some that would just fit cannot be written.
+A token is allowed only if the text after it can still be completed in the tokens that are left. The number of tokens
+that completion takes is :meth:`Constraint.least_tokens`: exact for finite automata, an upper bound elsewhere. With a
+bound no text is left unfinished either, but some that would just fit cannot be written.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class FinishWithin(Constraint):
     def allowed(self, state: State) -> TokenSet:
         """The ids of the inner constraint after which the text can be completed with the tokens that are left."""
         inner, left = _parts(state)
-        # One of the tokens that are left is taken now, and one is end-of-sequence.
+        # One of the remaining tokens is taken now, and one is end-of-sequence.
         if self.inner.most_after(inner) <= left - 2 or self._farthest(inner) <= left - 2:
             return self.inner.allowed(inner)
         ids, least = self.inner.least_after(inner)

@@ -53,7 +53,7 @@ class Inner:
 
     A processor that implements the hook ``constraint`` is a constraint. The text of the section satisfies all
     constraints of the section. The other processors form a chain that runs on the rows that are in the section. They
-    see the prompt, and of the generated tokens only those of their section.
+    see the prompt and, of the generated tokens, only the tokens of their section.
 
     Args:
         given: as for :func:`specs_of`.

@@ -104,7 +104,8 @@ class CombinedAutomaton(ByteAutomaton):
 
     Args:
         parts: the sections; the text begins in the first.
-        decided: whether only one reading is followed: the section is over as soon as a string that ends it is complete.
+        decided: whether only one reading is followed: a section is over as soon as a string that ends the section is
+            complete.
 
     Example:
         >>> closed = SectionAutomaton(exits=((b"--", 1),), at_start=(False,))
@@ -165,7 +166,7 @@ class CombinedAutomaton(ByteAutomaton):
         return max((self._text_end(config) for config in _configs(state)), key=lambda end: (end.finished, end.hold))
 
     def alternatives(self, state: State) -> Sequence[State]:
-        if self.decided:  # the transitions of one configuration then depend on the others, so they stay together
+        if self.decided:  # each configuration's transitions then depend on the others, so all stay together
             return (state,)
         return [frozenset((one,)) for config in _configs(state) for one in self._alternatives(config)]
 
@@ -315,7 +316,8 @@ class CombinedAutomaton(ByteAutomaton):
     def _leave(self, config: SectionConfiguration, part: SectionAutomaton) -> Iterable[SectionConfiguration]:
         """The configurations after the budget of a section is spent.
 
-        They are in a string that ends the section (in its rest, if it has begun), or at the start of section ``after``.
+        They are inside a string that ends the section (in the rest of a begun string), or at the start of section
+        ``after``.
         """
         if not part.exits:
             return () if part.after is None else self.enter(part.after)

@@ -1,9 +1,9 @@
 """How many tokens a combination of constraints needs to the end of its text: an upper bound that counts down.
 
 The inner constraint of a section is brought to an end, then the string that ends the section is written, then the rest
-of the text from the section that follows. What that takes from each section on is a shortest path through the sections.
-A section with a budget is left as soon as the budget is spent and the inner text may end, so the text can end in the
-section only before.
+of the text from the section that follows. The least number of tokens for all this is the length of a shortest path
+through the sections. A section with a budget is left as soon as the budget is spent and the inner text may end, so the
+text can end in the section only before.
 
 References:
     R. Bellman, "On a routing problem", 1958.
@@ -50,7 +50,7 @@ class Distances:
             for section, part in enumerate(self._parts)
         ]
         self._from_node = lru_cache(maxsize=_REMEMBERED)(self._find_from_node)
-        #: What is needed after tokens that end free text, by section and node of the trigger matcher.
+        #: Tokens that end free text, and the tokens needed after each, by section and node of the trigger matcher.
         self._crossed: dict[tuple[int, TriggerMatcher.Node], tuple[NDArray[np.int32], NDArray[np.int64]]] = {}
         count = len(self._parts)
         #: Per section the tokens from its start to the end of the text.
@@ -222,7 +222,9 @@ class Distances:
         return needed
 
     def _stay(self, config: SectionConfiguration, part: SectionAutomaton, needed: NDArray[np.int64]) -> list[int]:
-        """Set what is needed after each token that stays in the section; return the tokens that do not."""
+        """Set the tokens needed after each token that stays in the section; return the tokens that leave the
+        section.
+        """
         combination, section = self._combination, config.section
         inner = self._constraints[section]
         ids, crossing = combination.inside_and_crossing(config)
@@ -262,7 +264,7 @@ class Distances:
     def _crossing_from(
         self, config: SectionConfiguration, crossing: NDArray[np.int32]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The tokens that end free text, and what is needed after each; a budget plays no part in it."""
+        """The tokens that end free text, and the tokens needed after each; a budget plays no part in the result."""
         assert config.node is not None
         key = config.section, config.node
         if key not in self._crossed:
@@ -316,7 +318,7 @@ class Distances:
         return max(most, self._bound(config.section, config.spent + 1, within))
 
     def _bound(self, section: int, spent: int, within: int) -> int:
-        """The most that is needed after a token in a section, after which its inner text needs at most ``within``."""
+        """A bound for the tokens needed after a token in a section whose inner text then needs at most ``within``."""
         part = self._parts[section]
         if part.ends:
             return 0
@@ -328,7 +330,7 @@ class Distances:
         return _sum(within, rest)
 
     def _most_by_section(self) -> list[int]:
-        """Per section the most that is needed after a token in which a string that ends it begins, or which leaves it.
+        """Per section the most tokens needed after a token that leaves the section, or in which an end string begins.
 
         A token that contains the whole string of the next section may go on to the section after that.
         """

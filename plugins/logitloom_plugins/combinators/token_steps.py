@@ -74,7 +74,9 @@ class AtTokens(Constraint):
 
 
 def at_tokens(automaton: ByteAutomaton | None) -> bool:
-    """Whether an automaton changes its state at token borders only, so that its texts end at token borders."""
+    """Whether an automaton changes its state at token borders only; the texts of such an automaton end at token
+    borders.
+    """
     return getattr(automaton, "at_tokens", False)
 
 

@@ -39,7 +39,7 @@ def check_triggers(texts: Sequence[str], owner: str) -> None:
     """Check that each of the strings that end a section can be found.
 
     Raises:
-        OptionError: if a string is empty, if one contains another so that the other is always found first, or if all
+        OptionError: if a string is empty, if one string contains another, which is then always found first, or if all
             strings together have too many bytes.
     """
     if not all(texts):

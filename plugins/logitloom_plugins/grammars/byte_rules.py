@@ -2,9 +2,9 @@
 
 Each byte set and each named rule in the body of a rule is a position; a position knows those that may come next
 (Glushkov's construction). Repetitions of more than a byte set, and choices of many, become rules of their own, so that
-the links stay few. The shortest texts are least derivations, found in the order of their length (Knuth). Of texts that
-are equally short, one is chosen by an order of the bytes, so that the rest of a shortest text is the shortest text of
-what is left.
+positions have few links. The shortest texts are least derivations, found in the order of their length (Knuth). Among
+texts of equal length one is chosen by an order of the bytes, so that every end of a shortest text is a shortest text
+from its position.
 
 References:
     V. M. Glushkov, "The abstract theory of automata", 1961.
@@ -55,8 +55,8 @@ class NodeDraft(NamedTuple):
     """A node in the making.
 
     Attributes:
-        empty: whether it can stand for the empty text.
-        first, last: the positions that its texts begin and end with.
+        empty: whether the node can stand for the empty text.
+        first, last: the positions at which the node's texts begin and end.
     """
 
     empty: bool
@@ -75,11 +75,11 @@ class ByteRules:
         mask: of a byte set, bit ``b`` for byte ``b``; 0 for a named rule.
         called: the number of the rule that is named; -1 for a byte set.
         follow: the positions that may come next in the rule.
-        last: whether the rule may end after it.
+        last: whether the rule may end after the position.
         alike: the first position with the same ``follow`` and ``last``.
-        rest: a shortest text from after it to the end of the rule, by rank (:data:`ORDER`); ``None`` if no text of
-            usable bytes does.
-        first: by rule, the positions that it may begin with.
+        rest: a shortest text from after the position to the end of the rule, by rank (:data:`ORDER`); ``None`` if there
+            is no such text of usable bytes.
+        first: by rule, the positions at which the rule may begin.
         start: the rule that a whole text follows.
         growth: ``[256]``, by how many bytes each byte can at most move the end of a text away;
             ``None`` if not every rest of a rule has a text.
@@ -220,12 +220,12 @@ class ByteRules:
         for position, rule in enumerate(self.called):
             if rule >= 0:
                 callers[rule].append(position)
-        # Entries are a length, a text, and what it is the text of: a position, or a rule by its complement.
+        # Entries are a length, a text, and the owner of the text: a position, or a rule by its complement.
         heap: list[tuple[int, bytes, int]] = [(0, b"", at) for at, last in enumerate(self.last) if last]
         total = 0
 
         def reached(position: int) -> None:
-            """A text from a position on is known: of what stands there and what follows."""
+            """Both parts of a text from a position on are known: the position's own text and the rest after it."""
             rule = self.called[position]
             own, after = (ranks[position] if rule < 0 else texts[rule]), rest[position]
             if own is None or after is None:
@@ -291,7 +291,9 @@ class ByteRules:
         return found
 
     def _deepest(self, rule: int, rest: list[int], named: list[list[int]], own: list[int]) -> int:
-        """The longest of the shortest rests of what the first byte of a rule can open, that of the rule left out."""
+        """The longest shortest rest among the positions that the first byte of a rule can open, without the rule's own
+        rest.
+        """
         distance = {rule: 0}
         heap, done, deepest = [(0, rule)], set[int](), 0
         while heap:

@@ -65,7 +65,7 @@ class TokenCompletions:
             return self._texts.least_tokens(state) if known else None
 
     def most_after(self, read: TokensRead) -> int:
-        """No more tokens than these are needed after any one that may come; :data:`UNKNOWN` if that is not known."""
+        """A bound for the tokens needed after any allowed token; :data:`UNKNOWN` if no bound is known."""
         with self._lock:
             state = self._state(read)
             bound = None if state is None else self._recogniser.bound(state)

@@ -1,4 +1,6 @@
-"""Context-free grammars over characters: what GBNF is read into, and what can be found out about one."""
+"""Context-free grammars over characters, as read from GBNF, and facts about a grammar: recursion, size, useless
+rules.
+"""
 
 from __future__ import annotations
 
@@ -140,15 +142,15 @@ def is_nullable(node: Node, known: frozenset[str]) -> bool:
 
 
 def ending(grammar: ContextFreeGrammar) -> frozenset[str]:
-    """Rules that stand for some text: those that do not always contain one that must go on."""
+    """Rules that stand for some text: rules with a body that can end without endless recursion."""
     return _least_fixpoint(grammar, _ends)
 
 
 def pruned(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
-    """The grammar without what no text can ever complete, and without rules that the start does not reach.
+    """The grammar without parts that no text can complete, and without rules that the start does not reach.
 
-    What remains of a rule that stands for no text is a choice without options; if the start is such a rule, the
-    grammar has no texts.
+    A rule that stands for no text becomes a choice without options; if the start is such a rule, the grammar has no
+    texts.
     """
     alive = ending(grammar)
 
@@ -221,7 +223,7 @@ def naming_depth(grammar: ContextFreeGrammar) -> int:
 
 
 def _outside_circles(grammar: ContextFreeGrammar) -> list[str]:
-    """Rules that neither contain themselves nor a rule that does, each after those that it names."""
+    """Rules that take no part in recursion; each rule stands after the rules that it names."""
     left = {name: len(set(references(node))) for name, node in grammar.rules.items()}
     users = _users(grammar)
     outside = [name for name, count in left.items() if not count]
@@ -234,7 +236,7 @@ def _outside_circles(grammar: ContextFreeGrammar) -> list[str]:
 
 
 def _users(grammar: ContextFreeGrammar) -> dict[str, list[str]]:
-    """For each rule those that name it."""
+    """For each rule the rules that name it."""
     users: dict[str, list[str]] = {}
     for name, node in grammar.rules.items():
         for used in set(references(node)):

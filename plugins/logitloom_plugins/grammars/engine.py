@@ -1,8 +1,8 @@
-"""What a grammar engine is to a processor: it reads a schema or a grammar, or refuses it, and gives a constraint.
+"""The contract of a grammar engine: the engine reads a schema or a grammar, or refuses it, and gives a constraint.
 
-An engine plug-in (entry-point group ``logitloom.grammars``) is a class that is an :class:`Engine`. What it has read is
-a :class:`CheckedGrammar`, which is bound to a vocabulary once and is then a :class:`.constraints.Constraint` like
-any other.
+An engine plug-in (entry-point group ``logitloom.grammars``) is a class that is an :class:`Engine`. The result of
+reading is a :class:`CheckedGrammar`. Bound to a vocabulary once, it becomes a :class:`.constraints.Constraint` like any
+other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CheckedGrammar(Protocol):
 
 
 class Engine(Protocol):
-    """What an engine plug-in can be asked; whatever it cannot enforce exactly it refuses."""
+    """The methods of an engine plug-in; the engine refuses every schema or grammar that it cannot enforce exactly."""
 
     def json_schema(self, schema: Any, *, whitespace: str, formats: bool, strict: bool) -> CheckedGrammar:
         """The grammar of a JSON Schema.

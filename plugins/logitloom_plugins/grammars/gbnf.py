@@ -1,9 +1,9 @@
 r"""GBNF, the notation of llama.cpp for context-free grammars over characters, read into rules.
 
-What it has: rules ``name ::= ...``, literals ``"..."``, character classes ``[a-z]`` and ``[^"]``, ``.`` for any
-character, groups, ``|``, the repetitions ``* + ? {m} {m,} {m,n}``, comments from ``#`` to the end of the line, and the
-escapes ``\n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH``. The end of a line ends a rule, except inside brackets,
-after ``::=`` and beside ``|``.
+GBNF has rules ``name ::= ...``, literals ``"..."``, character classes ``[a-z]`` and ``[^"]``, ``.`` for any character,
+groups, ``|``, the repetitions ``* + ? {m} {m,} {m,n}``, comments from ``#`` to the end of the line, and the escapes
+``\n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH``. The end of a line ends a rule, except inside brackets, after
+``::=`` and beside ``|``.
 
 References:
     llama.cpp, "GBNF guide"; https://github.com/ggml-org/llama.cpp/blob/master/grammars/README.md.
@@ -116,7 +116,7 @@ class _GbnfParser:
         return options[0] if len(options) == 1 else RuleChoice(tuple(options))
 
     def _next_is_bar(self, nested: bool) -> bool:
-        # A line that begins with | cannot be a rule, so it goes on with the one before.
+        # A line that begins with | cannot begin a rule, so the line continues the rule before.
         found = _WIDE_GAP.match(self.text, self.at)
         after = found.end() if found else self.at
         if self.text[after : after + 1] != "|":

@@ -1,4 +1,4 @@
-"""A context-free grammar cut into lexemes such that a lexer that always takes the longest match changes nothing.
+"""A context-free grammar cut into lexemes, so that a lexer which always takes the longest match changes nothing.
 
 Engines with a lexer are fast because most of a text is read by an automaton, but they read another language: in
 ``[a-z]* "end"`` the longest match of the first part eats the ``end``. Here regular parts become lexemes as large as
@@ -64,9 +64,9 @@ class Lexed:
     """A grammar over lexemes.
 
     Attributes:
-        rules: by name; leaves are :class:`Lexeme` and references to these rules.
+        rules: by name; leaves are :class:`Lexeme` and references to other rules of this dictionary.
         start: the rule that a whole text follows.
-        lexemes: what each lexeme stands for; leaves are characters and references to ``parts``.
+        lexemes: the body of each lexeme; leaves are characters and references to ``parts``.
         parts: rules that stand inside lexemes; none of them contains itself.
     """
 
@@ -207,7 +207,7 @@ class _Cutting:
         return {self.lexemes[j] for i, j in sorted(expected) if self._goes_on(i, j, heads[i])}
 
     def _following(self) -> tuple[list[set[int]], set[int]]:
-        """Per lexeme those that may come next, and those that may come first."""
+        """Per lexeme the lexemes that may come next, and the lexemes that may come first in a text."""
         empty: set[str] = set()
         firsts: dict[str, set[int]] = {name: set() for name in self.rules}
         changed = True

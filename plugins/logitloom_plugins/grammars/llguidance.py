@@ -92,7 +92,8 @@ class LLGuidance:
             UnsupportedGrammar: with line, column, and the engine's own words.
         """
         whole = text if start == "start" else f"{text}\nstart: {start}"
-        # Appended, so that lines keep their numbers; a text that has the directive decides for itself.
+        # The directive is appended, so that lines keep their numbers; a text with a directive of its own keeps that
+        # directive.
         if not _DIRECTIVE.search(text):
             whole += '\n%llguidance {"no_forcing": true}'
         grammar = self._checked(whole, text, max_items)
@@ -114,7 +115,7 @@ class LLGuidance:
             if located is None:
                 raise UnsupportedGrammar(f"{_NAME} refuses the grammar: {_sentence(wrong)}")
             line, column, reason = int(located[1]), int(located[2]), _EXCERPT.sub("", located[3])
-            # What is missing at the end is reported in the line behind it, or in a line that was appended.
+            # An error at the end of the text is reported in the line behind the end, or in a line that was appended.
             line = min(line, text.count("\n") + 1)
             raise refusal_at(text, line, column, f"{_NAME} says: {_sentence(reason)}")
         return grammar
@@ -136,7 +137,7 @@ def _sentence(text: str) -> str:
 
 
 class LLGuidanceGrammar:
-    """A grammar that the engine has accepted, and its rules, or why they are not known."""
+    """A grammar that the engine has accepted, and its rules, or the reason why the rules are not known."""
 
     def __init__(
         self, grammar: str, max_items: int = 50_000, rules: ContextFreeGrammar | None = None, unlimited: str = ""

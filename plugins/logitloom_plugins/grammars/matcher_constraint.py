@@ -1,8 +1,9 @@
-"""Constraints over the matchers of a grammar engine: the state is what was read, the matcher is remembered beside it.
+"""Constraints over the matchers of a grammar engine: the state is the sequence of tokens, the matcher is a cached
+value.
 
 A matcher of an engine changes when it reads a token, exists in one process only, and cannot be compared. So it is no
-state. The state is the sequence of tokens (:class:`TokensRead`); the matcher that has read them is found in a bounded
-memory, or made again by reading what a remembered one lacks.
+state. The state is the sequence of tokens (:class:`TokensRead`). The matcher after these tokens is found in a bounded
+memory, or made from a remembered matcher that reads the missing tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 
 __all__ = ["MatcherConstraint"]
 
-#: What the matchers of one constraint may take in memory, and what one takes, roughly: it grows with what it has read.
+#: The most memory for the matchers of one constraint, and a rough estimate for one matcher, which grows with each
+#: token.
 _CAPACITY: Final = 128 << 20
 _MATCHER_BYTES: Final = 8 << 10
 _TOKEN_BYTES: Final = 64
@@ -45,10 +47,10 @@ class MatcherConstraint(Constraint):
     Args:
         vocabulary: needs at least one end-of-sequence id.
         vocab_size: width of the logits; ids from ``vocabulary.size`` on are never allowed.
-        grammar: the engine, its version, the grammar and the limits: what the matchers depend on.
-        rules: the same grammar as rules, without useless parts, if it is known as such: only then can the constraint
-            tell how many tokens complete a text.
-        unlimited_because: why it is not known, in sentences.
+        grammar: the engine, its version, the grammar and the limits: all that decides the matchers.
+        rules: the same grammar as rules, without useless parts, if they are known: only then can the constraint tell
+            how many tokens complete a text.
+        unlimited_because: why the rules are not known, in sentences.
 
     Raises:
         VocabularyError: if the vocabulary cannot end a text.
@@ -90,7 +92,7 @@ class MatcherConstraint(Constraint):
 
     @abstractmethod
     def start_threads(self) -> Any:
-        """What computes several masks at once, for :attr:`threads`; made once in each process that asks for it."""
+        """The engine's executor that computes several masks at once, for :attr:`threads`; made once in each process."""
 
     @abstractmethod
     def first_matcher(self) -> Any:
@@ -129,7 +131,7 @@ class MatcherConstraint(Constraint):
         return following
 
     def may_end(self, state: State) -> bool:
-        """Whether the matcher accepts what it has read."""
+        """Whether the matcher accepts the text that it has read."""
         with self._lock:
             return self.accepting(self._matcher(_tokens_read(state)))
 
@@ -145,7 +147,7 @@ class MatcherConstraint(Constraint):
         with self._lock:
             if len(self._buffer) < len(distinct):
                 self._buffer = np.zeros((len(distinct), self.words), dtype=np.int32)
-            # A matcher is changed inside even by asking it for its mask, so the lock covers all of it.
+            # The engine changes a matcher even when it computes a mask, so the lock covers the whole loop.
             self.fill([(self._matcher(state), i) for i, state in enumerate(distinct)], self._buffer)
             found = {state: self._token_set(row) for state, row in zip(distinct, self._buffer, strict=False)}
         return [found[_tokens_read(state)] for state in states]
@@ -195,7 +197,7 @@ class MatcherConstraint(Constraint):
 
     @property
     def threads(self) -> Any:
-        """What :meth:`start_threads` returned in this process."""
+        """The executor that :meth:`start_threads` made in this process."""
         if self._threads is None:
             self._threads = self.start_threads()
         return self._threads
@@ -214,7 +216,9 @@ class MatcherConstraint(Constraint):
             self._room += _weight(oldest)
 
     def _matcher(self, state: TokensRead) -> Any:
-        """The matcher of a state: the remembered one, or one that reads on from the nearest beginning that is known."""
+        """The matcher of a state: the remembered matcher, or a copy of the nearest remembered ancestor that reads the
+        rest.
+        """
         found = self._matchers.get(state)
         if found is not None:
             self._matchers.move_to_end(state)

@@ -2,11 +2,11 @@
 
 It is an Earley parser whose items hold no positions in the text. An item of a set is a position in a rule with the
 frames that wait for the end of that rule; a frame is a position with frames of its own. Equal items and frames are one
-object, so the state is the same after each character inside a string. A rule named at the end of another rule has the
-frames of that rule, so lists that are written by recursion do not grow.
+object, so the state is the same after each character inside a string. A rule that is named at the end of another rule
+gets the frames of the other rule, so recursive lists do not grow.
 
-The shortest completion of an item is that of its rule, then that of its frames. It is found once for each, since
-frames never change.
+The shortest completion of an item is the shortest completion of its rule, followed by that of its frames. It is found
+once for each, since frames never change.
 
 References:
     J. Earley, "An efficient context-free parsing algorithm", Communications of the ACM 13, 1970.
@@ -31,8 +31,8 @@ class _Frames:
     """What waits for the end of a rule.
 
     Attributes:
-        callers: positions at which rules named this one, with the frames of those rules.
-        completion: the shortest text that ends all of them, by rank; ``None`` if there is none.
+        callers: positions at which rules named this rule, with the frames of the calling rules.
+        completion: the shortest text that ends all callers, by rank; ``None`` if there is none.
         farthest: the longest of the shortest completions after any of them ends.
     """
 
@@ -145,15 +145,15 @@ class Recogniser(ByteAutomaton):
     def bound(self, state: State) -> int | None:
         """No completion of the state is longer, in bytes; ``None`` if that is unknown.
 
-        Each byte makes it larger by at most :attr:`growth`. It is the longest of the shortest completions of
-        what is read and of all that waits for its end, as a rule that ends leaves only some of these.
+        Each byte makes it larger by at most :attr:`growth`. The bound is the longest shortest completion, over the
+        unfinished rules and over all frames that wait for their end: a rule that ends leaves only some frames.
         """
         return None if self._rules.growth is None else _set(state).farthest
 
     # --- states ---------------------------------------------------------------------------------------------------
 
     def _set(self, passed: Iterable[_Item]) -> _Set:
-        """The state in which some positions were passed, and what ended with them."""
+        """The state after some positions were passed, with every rule that ended there."""
         rules, seen, items = self._rules, set[_Item](), set[_Item]()
         waiting = list(passed)
         while waiting:

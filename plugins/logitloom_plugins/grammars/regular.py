@@ -214,7 +214,9 @@ def _characters(ranges: tuple[tuple[int, int], ...]) -> regular.Node:
 
 
 def _groups(grammar: ContextFreeGrammar) -> list[frozenset[str]]:
-    """Groups of rules that contain each other, each after those that it names (Tarjan's algorithm, with a stack)."""
+    """Groups of mutually recursive rules; each group stands after the groups that it names (Tarjan's algorithm, with a
+    stack).
+    """
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     open_rules: list[str] = []

@@ -61,7 +61,7 @@ class TokensRead:
             return False
         mine: TokensRead | None = self
         theirs: TokensRead | None = other
-        while mine is not theirs:  # from where they are one object on, they are equal
+        while mine is not theirs:  # from a shared prefix object on, both are equal
             assert mine is not None
             assert theirs is not None
             if mine.token != theirs.token:

@@ -149,13 +149,13 @@ def _nested_counts(grammar: ContextFreeGrammar) -> int:
 
 
 def _last_line(error: Exception) -> str:
-    """What the engine says, without its time stamp and source file."""
+    """The engine's message, without its time stamp and source file."""
     text = str(error).strip()
     return text.partition(".cc:")[2].partition(": ")[2].strip()[:300] or text[:300]
 
 
 class XGrammarGrammar:
-    """A grammar that the engine has accepted, and its rules if it was read from rules."""
+    """A grammar that the engine has accepted, and its rules if the grammar was read from rules."""
 
     def __init__(self, grammar: Any, rules: ContextFreeGrammar | None = None) -> None:
         self.grammar = grammar
@@ -184,7 +184,7 @@ def _compiler(vocabulary: Vocabulary, vocab_size: int) -> tuple[Any, Any]:
 
 
 def _compiled(grammar: Any, vocabulary: Vocabulary, vocab_size: int, seconds: float) -> Any:
-    """The grammar compiled in this process if that is short for certain, else in one that is ended in time."""
+    """The compiled grammar; compiled in this process if surely fast, else in another process with a time limit."""
     compiler, information = _compiler(vocabulary, vocab_size)
     if estimated_seconds(str(grammar), vocab_size) <= seconds:
         return compiler.compile_grammar(grammar)
@@ -193,9 +193,9 @@ def _compiled(grammar: Any, vocabulary: Vocabulary, vocab_size: int, seconds: fl
 
 
 def estimated_seconds(text: str, vocab_size: int) -> float:
-    """What compiling a grammar takes at most, from its text as the engine prints it.
+    """An upper bound of the time to compile a grammar, from the grammar's text as the engine prints it.
 
-    The factors are those of the slowest grammars that were found: repeated sets, and sets that overlap with each other.
+    The factors were measured on the slowest grammars that were found: repeated sets, and sets that overlap.
 
     Example:
         >>> short, long = "root ::= ([a-z]{1, 100})", "root ::= ([a-z]{1, 900})"

@@ -1,4 +1,4 @@
-"""Which schemas xgrammar enforces exactly, decided without asking it: it drops what it does not know.
+"""Which schemas xgrammar enforces exactly, decided without asking xgrammar, which drops unknown keywords silently.
 
 Only forms are let through whose every combination was found right on JSON-Schema-Test-Suite and on JSONSchemaBench.
 """
@@ -132,7 +132,7 @@ def _alone(node: dict[str, Any], keyword: str, location: str) -> Iterator[Proble
 
 
 def _typed(node: dict[str, Any], keyword: str) -> bool:
-    """Whether all values have the type beside them, so that it says nothing more."""
+    """Whether all listed values have the type of the ``type`` keyword beside them, which then adds nothing."""
     kinds = node["type"] if isinstance(node["type"], list) else [node["type"]]
     values = node["enum"] if keyword == "enum" else [node["const"]]
     return isinstance(values, list) and all(_kind(value) in kinds or _more_general(value, kinds) for value in values)

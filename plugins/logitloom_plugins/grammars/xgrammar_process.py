@@ -1,7 +1,7 @@
-"""A process beside this one that compiles grammars for xgrammar, and is ended when a limit is exceeded.
+"""A worker process that compiles grammars for xgrammar, and is ended when a limit is exceeded.
 
 The library cannot be interrupted, and a short grammar can take it minutes. What the process has compiled comes back as
-the library's own JSON. One process serves all grammars of this one, and ends with it.
+the library's own JSON. One worker process serves all grammars of the main process, and ends with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logitloom.errors import BudgetExceeded, UnsupportedGrammar
 
 __all__ = ["Compiler", "compile_beside"]
 
-#: Bytes of memory that a compilation may take beside what the loaded library takes.
+#: Bytes of memory that a compilation may take, beyond the memory of the loaded library.
 MOST_BYTES: Final = 2 << 30
 #: Real time per second of processor time, and to start, after which a process that does not answer is ended.
 _PATIENCE: Final = 20.0

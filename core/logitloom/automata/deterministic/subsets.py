@@ -357,7 +357,7 @@ class _ContextPlan(NamedTuple):
 
     Attributes:
         groups: per group the kind of its characters, the readings that continue the text, and the readings that end the
-        text.
+            text.
         group_of: the group of each class, -1 for a class without a transition.
     """
 
