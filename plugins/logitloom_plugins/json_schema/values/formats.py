@@ -14,7 +14,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from logitloom.automata import Dfa, compile_pattern, concatenation, difference, intersection, stored_automaton, union
+import numpy as np
+
+from logitloom.automata import Dfa, compile_pattern, difference, stored_automaton
+from logitloom_plugins.json_schema.values.times_of_day import times_of_day
 
 __all__ = ["IRREGULAR", "format_automaton"]
 
@@ -42,9 +45,6 @@ _DATE: Final = (
     f"(?:{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
     f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP}-02-29)"
 )
-_HOUR: Final = "(?:[01][0-9]|2[0-3])"
-_MINUTE: Final = "[0-5][0-9]"
-_ZONE: Final = f"(?:[zZ]|[+-]{_HOUR}:{_MINUTE})"
 _LABEL: Final = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})*"
 _ATEXT: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
@@ -135,10 +135,9 @@ def format_automaton(name: str) -> Dfa:
 
 def _format_automaton(name: str) -> Dfa:
     if name == "time":
-        return _time()
+        return times_of_day()
     if name == "date-time":
-        # All but a few states are those of the times, which are minimal.
-        return concatenation(compile_pattern(_DATE + "[tT]"), _time(), minimal=False)
+        return _followed(compile_pattern(_DATE + "[tT]", minimal=True), times_of_day())
     if name == "hostname":
         # No label with hyphens as its third and fourth characters: those are A-labels (or reserved), and whether
         # such a label decodes to a valid name is beyond any automaton. The length is bounded by an atom of its own.
@@ -146,18 +145,14 @@ def _format_automaton(name: str) -> Dfa:
     return compile_pattern(_PATTERNS[name], minimal=True)
 
 
-@cache
-def _time() -> Dfa:
-    """Times of day; second 60 only where it is 23:59 in UTC, which is where leap seconds are."""
-    second = r":60(?:\.[0-9]+)?"
-    # An offset to the west is what the local time lacks to 23:59; one to the east is a minute more than the local time.
-    hours = "|".join(
-        f"{hour:02}:{minute}{second}(?:[zZ]|-{23 - hour:02}:..|[+]{(hour + carry) % 24:02}:..)"
-        for hour in range(24)
-        for minute, carry in (("(?:[0-4][0-9]|5[0-8])", 0), ("59", 1))
-    )
-    minutes = "|".join(
-        f"..:{minute:02}{second}(?:-..:{59 - minute:02}|[+]..:{(minute + 1) % 60:02})" for minute in range(60)
-    )
-    leap = intersection(compile_pattern(hours), compile_pattern(f"23:59{second}[zZ]|{minutes}"))
-    return union(compile_pattern(rf"{_HOUR}:{_MINUTE}:{_MINUTE}(?:\.[0-9]+)?{_ZONE}"), leap)
+def _followed(first: Dfa, second: Dfa) -> Dfa:
+    """A text of ``first``, of which no longer text begins with it, and then a text of ``second``."""
+    classes = np.stack([first.byte_class, second.byte_class])
+    _, representative, byte_class = np.unique(classes, axis=1, return_index=True, return_inverse=True)
+    ends = np.append(first.accepting, False)
+    before = first.next[:, first.byte_class[representative]]
+    before = np.where(ends[before], np.int32(first.states + second.start), before)
+    after = second.next[:, second.byte_class[representative]]
+    after = np.where(after >= 0, after + first.states, after)
+    accepting = np.append(np.zeros(first.states, dtype=bool), second.accepting)
+    return Dfa(byte_class.ravel(), np.concatenate([before, after]), accepting, first.start).trimmed()
