@@ -19,7 +19,7 @@ class ColumnCache:
     """Keys and values of rows of different lengths: immutable to its holder, and a leaf of row trees.
 
     Tokens stand in columns in the order in which they were fed. A column that holds no token of a row (padding, or a
-    token that was cropped away) is masked for that row; columns that no row uses are dropped.
+    cropped token) is masked for that row; columns that no row uses are dropped.
 
     Args:
         backend: of the keys and values.
@@ -61,7 +61,7 @@ class ColumnCache:
         return self._mapped(lambda part: self.backend.take_rows(part, native), self.used[host])._trimmed()
 
     def concat_rows(self, others: Sequence[Any]) -> ColumnCache:
-        """The rows of this cache, then those of the others (caches of one model)."""
+        """The rows of this cache, then the rows of the other caches, which must be of one model."""
         caches: list[ColumnCache] = [self, *others]
         width = max(cache.used.shape[1] for cache in caches)
         used = np.concatenate([np.pad(c.used, ((0, 0), (0, width - c.used.shape[1]))) for c in caches])

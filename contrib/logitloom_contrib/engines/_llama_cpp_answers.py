@@ -1,6 +1,7 @@
 """Answers of llama-cpp-python, cut behind the stop strings that a chain keeps in its texts.
 
-The library cuts texts before stop strings only. The token that completes a string that stays may go on after it.
+The library cuts texts before stop strings only. The token that completes a kept stop string may have text after the
+string.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class LlamaCppModel:
         rows: most sequences that are stored at a time: the rows of a batch, and those that are kept for going back.
         cells: most tokens that are stored at a time, over all rows; what rows begin with in common counts once where
             they were forked. Default: 4,096, or the context size of the ``Llama`` if that is more.
-        tokenizer: kept as ``tokenizer`` for whoever wants text.
+        tokenizer: kept as ``tokenizer`` for callers that want text.
 
     Raises:
         ModelError: for models with recurrent layers or an encoder, whose memory cannot be cropped, and if llama.cpp
@@ -149,7 +149,9 @@ class LlamaCppModel:
         return out, PrefixCache(rows)
 
     def _room_for(self, stored: _LlamaSequence | None, length: int, more: int) -> tuple[_LlamaSequence, int]:
-        """A row that is ``more`` tokens longer: the same sequence where it ends with the row, else one of its own."""
+        """A row that is ``more`` tokens longer: the stored sequence if the sequence ends with the row, else a new
+        sequence.
+        """
         if stored is not None and stored.length == length:
             stored.length += more
             return stored, length + more

@@ -18,7 +18,7 @@ __all__ = ["MlxModel"]
 
 
 class _Layer:
-    """What a layer of an mlx-lm model asks of its cache: earlier keys and values, positions, and a mask."""
+    """The interface of a cache that a layer of an mlx-lm model uses: earlier keys and values, positions, and a mask."""
 
     def __init__(self, held: tuple[Array, Array] | None, offset: Array, mask: Array) -> None:
         self.keys: Array = held[0] if held is not None else None
@@ -42,9 +42,9 @@ class MlxModel:
     """A model of mlx-lm: the decoding loop's model adapter.
 
     Args:
-        model: what ``mlx_lm.load`` returns first.
-        tokenizer: kept as ``tokenizer`` for whoever wants text.
-        max_length: most tokens of a row; default: what the model's arguments say.
+        model: the first value that ``mlx_lm.load`` returns.
+        tokenizer: kept as ``tokenizer`` for callers that want text.
+        max_length: most tokens of a row; default: the value in the model's arguments.
 
     Raises:
         ModelError: for models whose caches cannot be cropped anywhere (sliding windows, recurrent states).

@@ -35,9 +35,9 @@ class OnnxGenAiModel:
 
     Args:
         model: the ``onnxruntime_genai.Model``.
-        max_length: most tokens of a row; keys and values of so many are allocated per row. Default: what the model's
-            own search options say.
-        tokenizer: kept as ``tokenizer`` for whoever wants text.
+        max_length: most tokens of a row; keys and values of so many are allocated per row. Default: the value in the
+            model's own search options.
+        tokenizer: kept as ``tokenizer`` for callers that want text.
     """
 
     def __init__(self, model: Any, *, max_length: int | None = None, tokenizer: Any = None) -> None:

@@ -1,8 +1,9 @@
 """transformers' continuous batching: chains per request, and a word where the library would leave a chain out.
 
-The manager of a continuous batch makes its logits processors from the generation config alone. Those of its own class,
-``ContinuousBatchingLogitsProcessor``, are shown the requests of each step before they are called, so that a chain
-knows whose logits it gets. :class:`BatchedChains` is one of them; it is put into a manager that has not started.
+The manager of a continuous batch makes its logits processors from the generation config alone. Processors of its own
+class, ``ContinuousBatchingLogitsProcessor``, are shown the requests of each step before the call, so a chain knows
+which request each row of logits belongs to. :class:`BatchedChains` is such a processor; it is put into a manager that
+has not started.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ KEYWORD: Final = "logitloom"
 #: What continuous batching gives to processors.
 GIVES: Final = frozenset({"prompt", "length", "history"})
 ENGINE: Final = "transformers' continuous batching"
-#: Steps after which a request that is in none of them is taken to be gone.
+#: Number of steps without a request after which the request is taken to be gone.
 _GONE_AFTER: Final = 256
 _FRAMES: Final = 24
 
 
 class BatchedChains(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
-    """Runs, for each request of a continuous batch, its own chain or the one that all share.
+    """Runs, for each request of a continuous batch, the request's own chain or the chain that all requests share.
 
     A request names its chain as ``manager.add_request(ids, logitloom=...)``: a chain, its document, or the document as
-    JSON; None for no chain. What goes wrong in a request ends that request and is the ``error`` of its output.
+    JSON; None for no chain. An error of a request ends that request and is the ``error`` of its output.
 
     Args:
         chain: of requests that do not say; None: those have none.
@@ -82,7 +83,7 @@ class BatchedChains(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
     def __call__(self, scores: torch.Tensor, tensor_arg: torch.Tensor) -> torch.Tensor:
         """Process scores ``[requests, vocab]``."""
         del tensor_arg
-        # Rows behind those of the requests belong to prompts that are not read to their end, and to nobody.
+        # Rows behind the rows of the requests belong to unfinished prompts, and to no request.
         wanted: dict[tuple[str, int], list[int]] = {}
         for row, (_, request) in enumerate(self._rows):
             if request is not None and request.failure is None and request.compiled is not None:
@@ -133,7 +134,7 @@ class BatchedChains(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
             if KEYWORD in state.logit_processor_kwargs:
                 given = state.logit_processor_kwargs[KEYWORD]
                 compiled = None if given is None else self._of_request(given)
-        except Exception as raised:  # it ends the request, and only this one
+        except Exception as raised:  # an error ends its own request and no other
             compiled, error = None, raised
         if compiled is None and error is None:
             return None
@@ -164,7 +165,7 @@ def bind_batched(chain: Chain) -> Chain:
     """The chain, after checking that continuous batches can run it.
 
     Raises:
-        NeedsNotMet: it needs what they do not give.
+        NeedsNotMet: the chain needs a value that continuous batches do not give.
     """
     return bind(chain, ENGINE, GIVES)
 

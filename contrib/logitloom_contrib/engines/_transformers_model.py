@@ -71,7 +71,7 @@ class TransformersModel:
     def _pass(
         self, tokens: NDArray[np.int32], cache: ColumnCache, *, all_positions: bool = False, **more: Any
     ) -> tuple[Any, Array, ColumnCache]:
-        """What the model returns, the logits of it that are asked for, and the new cache."""
+        """The model's output, the logits of the requested positions, and the new cache."""
         host = np.asarray(tokens)
         rows, n = host.shape
         given = host >= 0
@@ -110,7 +110,9 @@ class TransformersModel:
 
 
 def _filled(cache: ColumnCache) -> DynamicCache:
-    """A cache of transformers with these tensors, which it replaces as it grows and never changes."""
+    """A cache of transformers with the tensors of a :class:`ColumnCache`; transformers replaces the tensors and never
+    changes them.
+    """
     native = DynamicCache()
     for keys, values in cache.layers:
         layer = DynamicLayer()

@@ -1,10 +1,10 @@
 """llama-cpp-python: a chain as a logits processor, a stopping criterion through which its errors surface, and models.
 
 The library calls processors from C. An exception there is printed and forgotten, and generation goes on without the
-constraint; so the processor keeps it and lets the text end, and what is called from Python next raises it: the stopping
-criterion if it was given, else the ``Llama`` itself. The criterion also notices what the processor cannot: that it was
-not called at all (the library drops processors when ``logit_bias`` is given), or was shown ids that are not the text
-(draft models). :meth:`LlamaCppProcessor.complete` makes both of these work.
+constraint. So the processor keeps the exception and ends the text, and the next call from Python raises it: the
+stopping criterion if there is one, else the ``Llama`` itself. The criterion also notices two errors that the processor
+cannot notice: that it was not called at all (the library drops processors when ``logit_bias`` is given), and that it
+was shown ids that are not the text (draft models). :meth:`LlamaCppProcessor.complete` makes both of these work.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def to_llama_cpp(
 
     Args:
         chain: the processors.
-        model: the ``llama_cpp.Llama`` that will generate; for processors that run a model (guidance) it gets a second
-            context. For those, a model adapter does as well.
+        model: the ``llama_cpp.Llama`` that will generate; for processors that run a model (guidance) the ``Llama`` gets
+            a second context. For guidance a model adapter will do instead.
         tokenizer: any tokenizer, for processors that need a vocabulary; default: the chain's, or that of the model's
             file.
         seed: of processors that draw random numbers.
@@ -97,7 +97,7 @@ class LlamaCppProcessor(MadeAnew):
     """A chain for llama-cpp-python; made by :func:`to_llama_cpp`.
 
     Use :meth:`complete` and :meth:`chat`. Or pass the object as ``logits_processor``, by itself or in a list, and its
-    method :meth:`stopping` as a member of ``stopping_criteria``, which notices when the chain is not called.
+    method :meth:`stopping` as a member of ``stopping_criteria``: this method notices when the chain is not called.
     """
 
     def __init__(self, chain: Chain, model: Any, adapter: Any, seed: int, max_length: int | None) -> None:
@@ -179,7 +179,7 @@ class LlamaCppProcessor(MadeAnew):
         return False
 
     def raise_error(self) -> None:
-        """Raise what went wrong in the processor, if something did, and forget it.
+        """Raise the error that the processor kept, if there is one, and forget it.
 
         Raises:
             Exception: what :meth:`__call__` caught.
@@ -254,7 +254,7 @@ class LlamaCppProcessor(MadeAnew):
 
     @contextmanager
     def _drafts_told_apart(self) -> Iterator[None]:
-        """While it lasts, the index that the model samples at says how many of its ids are text.
+        """Within the block, the index at which the model samples tells how many ids of the row are text.
 
         ``Llama.generate`` asks ``Llama.sample`` for the token behind index ``idx``; drafts that are not verified yet
         stand behind it, in the same array that is shown to processors.
@@ -315,7 +315,7 @@ def _armed(llama: Any, raise_error: Callable[[], None]) -> Callable[[], None]:
     That is turning it into text, or sampling the one after it.
 
     Returns:
-        What takes it back.
+        A function that restores the ``Llama``.
     """
     replaced = {name: vars(llama)[name] for name in ("detokenize", "sample") if name in vars(llama)}
 

@@ -1,11 +1,11 @@
 """mlx-lm: a chain inside its generators, and its models inside logitloom's own loop.
 
-mlx-lm calls a processor with the ids of one sequence and its logits, and says neither which sequence that is nor
-whether the last ids are drafts. Ids are lazy: reading them waits for the model and ends the look-ahead by which mlx-lm
-prepares a token while the one before is computed.
+mlx-lm calls a processor with the ids of one sequence and its logits. mlx-lm names neither the sequence nor the number
+of drafts at the end of the ids. Ids are lazy: reading them waits for the model and ends the look-ahead, by which mlx-lm
+prepares a token while the model still computes the token before.
 
-As long as one sequence grows token by token, nothing is read: whether the ids really are those of the last call and
-one more is compared on the device, and the state is that of the last call or a fresh one accordingly. Anything else
+As long as one sequence grows token by token, no ids are read. The device compares the ids with the ids of the last
+call; if they are equal but for one more token, the state of the last call is used, else a fresh state. Anything else
 (sequences in turn, drafts) is recognised by reading the ids, after which all ids are read.
 """
 
@@ -67,7 +67,7 @@ def to_mlx_lm(
 
     For ``generate_step``, ``stream_generate`` (with or without a draft model or a reused prompt cache),
     ``BatchGenerator`` and ``batch_generate``. One object serves any number of sequences, one after the other or in
-    turn; an object per sequence, where mlx-lm takes one (``BatchGenerator.insert``), keeps the look-ahead.
+    turn. Where mlx-lm takes an object per sequence (``BatchGenerator.insert``), such objects keep the look-ahead.
 
     Args:
         chain: the processors.
@@ -95,7 +95,8 @@ class _Asked(NamedTuple):
     """A call whose ids were not read."""
 
     tokens: Array
-    #: Whether they are those of the call before and one more, on the device; None if they are known to begin anew.
+    #: Whether the ids are the ids of the call before and one more, as an array on the device; None if they are known to
+    #: begin anew.
     grown: Array | None
     state: ChainState
 
@@ -113,8 +114,8 @@ class _ReadSequence:
 class MlxProcessor(MadeAnew):
     """A chain for mlx-lm; made by :func:`to_mlx_lm`.
 
-    A call with the ids of an earlier call or a beginning of them, and at most one more, goes on with that sequence;
-    any other begins a new one, and its ids are the prompt.
+    A call continues an earlier call if its ids are that call's ids, or a prefix of them, and at most one more token;
+    any other call begins a new sequence, whose prompt is the call's ids.
     """
 
     def __init__(self, chain: Chain, model: Any, seed: int, max_length: int | None, max_new_tokens: int | None) -> None:
@@ -152,7 +153,7 @@ class MlxProcessor(MadeAnew):
             return self._read(tokens, logits)
 
     def text(self, tokens: Sequence[int]) -> WrittenText:
-        """The text of generated tokens, and why it ended: as logitloom's own loop gives it, without its stop string."""
+        """The text of generated tokens, and why the text ended: as in logitloom's own loop, without the stop string."""
         return written_text(self.chain, tokens)
 
     # -- without reading -------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ class MlxProcessor(MadeAnew):
             self._sequences.pop(_key(sequence.ids), None)
             grown = sequence
         else:
-            # It may be a sibling that shares a beginning, so the longer sequence stays.
+            # The new ids may belong to a sibling with the same beginning, so the longer sequence stays.
             grown = _ReadSequence(ids, sequence.prompt_length)
             grown.tracker = sequence.tracker
         grown.ids = ids

@@ -123,7 +123,8 @@ class OnnxGenAiProcessor(MadeAnew):
             search: options of ``GeneratorParams.set_search_options`` (``max_length``, ``do_sample``, ...).
 
         Raises:
-            NeedsNotMet: without a model, or with beams, of which the library gives the logits before it ranks them.
+            NeedsNotMet: without a model, or with beams, because the library gives the logits of beams before it ranks
+            them.
         """
         if self._model is None:
             raise NeedsNotMet("No model is bound: give to_onnx_genai(chain, model=...).")

@@ -1,7 +1,7 @@
 """SGLang: chains that the server offers by name, for requests that ask for them.
 
-SGLang makes new processor objects at will, so nothing is kept in them: rows are recognised by their ids, in one tracker
-per chain of the server's process. Checked against the protocol; it has never run inside SGLang.
+SGLang makes new processor objects at will, so the objects keep no state: rows are recognised by their ids, in one
+tracker per chain of the server's process. Checked against the protocol; it has never run inside SGLang.
 
 On the server::
 
@@ -39,7 +39,7 @@ def offer(name: str, chain: Chain, *, seed: int = 0) -> None:
     """Let requests to this server's process ask for a chain by name.
 
     Args:
-        name: what requests say.
+        name: the name of the chain in requests.
         chain: the processors, with a vocabulary if they need one.
         seed: of processors that draw random numbers.
 

@@ -60,9 +60,10 @@ def to_transformers(
 ) -> TransformersProcessor:
     """A chain as the ``logits_processor`` of ``generate``: greedy, sampling, beams, drafts; for any number of calls.
 
-    Pass the result, ``model.generate(..., logits_processor=processor)``, or a list with it: each call of ``generate``
-    keeps its rows apart from all others, also where its prompt is a beginning of earlier output. For continuous
-    batches there are :meth:`TransformersProcessor.generate_batch` and :meth:`~TransformersProcessor.continuous_batch`.
+    Pass the result, ``model.generate(..., logits_processor=processor)``, or a list with it. Each call of ``generate``
+    keeps its rows apart from the rows of all other calls, also where its prompt is a beginning of earlier output. For
+    continuous batches there are :meth:`TransformersProcessor.generate_batch` and
+    :meth:`~TransformersProcessor.continuous_batch`.
 
     Args:
         chain: the processors.
@@ -79,7 +80,7 @@ def to_transformers(
         A ``LogitsProcessorList``.
 
     Raises:
-        NeedsNotMet: the chain needs what ``generate`` does not give, or ``generate`` would not call it.
+        NeedsNotMet: the chain needs a value that ``generate`` does not give, or ``generate`` would not call the chain.
         ChainIncomplete: options are missing.
     """
     config = getattr(model, "generation_config", None)
@@ -97,7 +98,7 @@ def to_transformers(
 
 
 class _Binding:
-    """What all generations with one processor share."""
+    """The values that all generations with one processor share."""
 
     def __init__(
         self, chain: Chain, eos: tuple[int, ...], padding: int | None, seed: int, max_length: int | None, model: Any
@@ -117,7 +118,7 @@ class _Binding:
 
 
 class _CallRows(MadeAnew):
-    """The processor of one call of ``generate``, or of several that are told apart by their ids."""
+    """The processor of one call of ``generate``, or of several calls that are told apart by their ids."""
 
     def __init__(self, binding: _Binding, max_length: int | None = None) -> None:
         self._binding, self._longest, self.padding = binding, max_length, binding.padding
@@ -153,8 +154,8 @@ class _CallRows(MadeAnew):
 class _TextEnds(StoppingCriteria):  # type: ignore[misc]
     """Ends the hypotheses of a beam search where the chain ends their texts, as ``stop_strings`` do.
 
-    Without it a hypothesis would end one step later, with end-of-sequence, and its score would hold the
-    log-probability that the model gives to end-of-sequence there.
+    Without this criterion a hypothesis would end one step later, with end-of-sequence. The score of the hypothesis
+    would then hold the model's log-probability of end-of-sequence there.
     """
 
     def __init__(self, rows: _CallRows) -> None:
@@ -170,9 +171,9 @@ class _TextEnds(StoppingCriteria):  # type: ignore[misc]
 class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc]
     """A chain for ``generate``; made by :func:`to_transformers`.
 
-    ``generate`` copies the list it is given. Each time it does, it gets a member of its own, so that calls share
-    nothing but the chain, whether they run one after the other, interleaved or in threads. As a member of another
-    list, the processor is told apart by the copy that it is called from.
+    ``generate`` copies the list it is given. Each copy of the list gets a member of its own, so that calls share only
+    the chain, whether they run one after the other, interleaved or in threads. As a member of another list, the
+    processor is told apart by the copy that it is called from.
     """
 
     def __init__(self, binding: _Binding, model: Any, lost: Mapping[tuple[int, ...], int] | None = None) -> None:
@@ -199,7 +200,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             return self._shared(input_ids, scores)
         known = self._of_list.get(id(listed))
         if known is None or known[0]() is not listed:
-            # An assistant's texts continue those that its drafts are verified for.
+            # An assistant's texts continue the texts of the generation that verifies its drafts.
             listed = _assisted_list(caller) or listed
             key = id(listed)
             known = self._of_list.get(key)
@@ -248,7 +249,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         return out
 
     def heal(self, input_ids: Any, attention_mask: Any = None) -> tuple[TransformersProcessor, dict[str, torch.Tensor]]:
-        """Token healing: shortened prompts, and the processor that makes ``generate`` write what they have lost.
+        """Token healing: shortened prompts, and the processor that makes ``generate`` write the removed text.
 
         :meth:`texts` of that processor are the texts behind the whole prompts.
 
@@ -278,7 +279,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         return TransformersProcessor(binding, self._model, lost), tensors
 
     def texts(self, sequences: Any, prompt_length: int) -> list[WrittenText]:
-        """The texts of what ``generate`` returned, and why each ended: as logitloom's own loop gives them.
+        """The texts that ``generate`` returned, and why each ended, as in logitloom's own loop.
 
         A stop string that does not belong to the text is left out.
 
@@ -297,10 +298,10 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         return found
 
     def sampled(self, generated: Any) -> list[tuple[Sampled, ...]]:
-        """What each new token was chosen from: per row what logitloom's own loop records, end-of-sequence included.
+        """The distribution of each new token: per row the records of logitloom's own loop, end-of-sequence included.
 
-        The distribution is that which ``generate`` chose from: after the chain, and what ``generate`` itself adds. A
-        token that a constraint forces is described like any other; ``generate`` runs the model for it.
+        It is the distribution from which ``generate`` chose: after the chain and the processors that ``generate``
+        itself adds. A token that a constraint forces is described like any other; ``generate`` runs the model for it.
 
         Args:
             generated: what ``generate`` returned for greedy decoding or sampling, called with
@@ -340,7 +341,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             options: those of :meth:`continuous_batch`.
 
         Returns:
-            Request id -> ``GenerationOutput``, in the order of the prompts; what went wrong in one is its ``error``.
+            Request id -> ``GenerationOutput``, in the order of the prompts; the error of a request is its ``error``.
 
         Raises:
             NeedsNotMet: as in :meth:`continuous_batch`, or if the batch ended before its requests did.
@@ -362,7 +363,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         return {name: found[name] for name in wanted}
 
     def continuous_batch(self, **options: Any) -> AbstractContextManager[Any]:
-        """A started ``ContinuousBatchingManager`` whose requests have this chain, or one of their own.
+        """A started ``ContinuousBatchingManager`` whose requests have this chain, or a chain of their own.
 
         ``manager.add_request(ids, logitloom=chain)`` gives a request its own chain: a chain, or its document as plain
         data or JSON; None for none.
@@ -396,7 +397,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
 def _longest_text(frame: Any) -> int | None:
     """The tokens, prompt included, at which the ``generate`` stops that a call comes from; None if it comes from none.
 
-    Of an assistant's ``generate`` and the one that it drafts for it is the latter's.
+    If an assistant's ``generate`` runs inside the ``generate`` that it drafts for, the outer one counts.
     """
     found = None
     while frame is not None:

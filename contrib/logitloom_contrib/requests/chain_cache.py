@@ -29,7 +29,7 @@ __all__ = ["ChainCache", "CompiledChain", "prepare"]
 
 #: What the engine gives, the vocabulary aside.
 _GIVES: Final = frozenset({"prompt", "length", "history"})
-#: Constraints whose first use makes what all later ones share.
+#: Constraints whose first use computes the values that all later constraints of their kind share.
 _FIRST_USED: Final[dict[str, dict[str, Any]]] = {
     "regex": {"pattern": r"\w+ \bx"},
     "json": {"schema": {"properties": {"a": {"pattern": "a", "format": "date"}, "b": {"type": "number"}}}},
@@ -45,10 +45,10 @@ class CompiledChain(NamedTuple):
     """A chain that requests share.
 
     Attributes:
-        key: the canonical text of those requests.
+        key: the canonical text of the requests that share the chain.
         chain: the processors.
-        first: a bit per token: which ones its constraints allow at the beginning of a text; ``None`` if the chain was
-            not tried.
+        first: a bit per token: the tokens that the chain's constraints allow at the beginning of a text; ``None`` if
+            the chain was not tried.
     """
 
     key: str
@@ -65,11 +65,11 @@ class ChainCache:
     """A bounded store of compiled chains, and of refusals.
 
     Args:
-        permissions: what requests may ask for.
+        permissions: the limits of requests.
         vocabulary: of the served model, if the engine has a tokenizer.
         vocab_size: width of the logits.
-        shared: a folder in which the processes of a server keep what they compile: what the API server's process
-            compiled to check a request is not compiled again in the engine's.
+        shared: a folder in which the processes of a server keep compiled results: the engine's process does not repeat
+            a compilation of the API server's process.
         engine: the name of the engine, for messages.
 
     Example:
@@ -102,9 +102,10 @@ class ChainCache:
 
         Args:
             given: ``extra_args["logitloom"]``.
-            admitting: whether another process will make the chain, too. The permitted seconds are then those of both:
-                what was stored in the shared folder counts once, and everything else, reading included, twice.
-            tried: whether another process has tried the chain, so that this one need not.
+            admitting: whether another process will make the chain, too. The permitted seconds then cover both
+                processes: compilations stored in the shared folder count once, and all other work, reading included,
+                twice.
+            tried: whether another process has tried the chain, so that this process need not.
 
         Raises:
             ChainDocumentError: in one sentence, whatever the reason is.
@@ -116,7 +117,7 @@ class ChainCache:
         return known
 
     def _found(self, given: Any, admitting: bool, tried: bool) -> CompiledChain | _RefusedChain:
-        """What is known of a request, or found out about it.
+        """The stored result for a request; computed and stored if there is none.
 
         Raises:
             ChainDocumentError: the request is no chain document.
@@ -178,7 +179,7 @@ class ChainCache:
         return CompiledChain(request.key, chain, first)
 
     def _require_time(self, chain: Chain, taken: float, again: float) -> None:
-        """Check the time of a chain: all that was taken, and what the engine's process will take again.
+        """Check the time of a chain: all seconds so far, and the seconds that the engine's process will take again.
 
         Raises:
             BudgetExceeded: it is longer than permitted.
@@ -196,7 +197,7 @@ class ChainCache:
         )
 
     def _try(self, chain: Chain) -> bytes:
-        """Run one row on the host, so that whatever cannot start is refused before it is admitted."""
+        """Run one row on the host, so that a chain that cannot start is refused before the request is admitted."""
         if not self._allowed(chain).any():
             raise ChainDocumentError(
                 f"The request's chain ({', '.join(chain.labels)}) allows no token at all to begin with. Loosen one of "
@@ -206,7 +207,7 @@ class ChainCache:
         return np.packbits(self._allowed(Chain(constraints, vocabulary=chain.vocabulary))).tobytes()
 
     def _run(self, chain: Chain) -> None:
-        """Do what the first steps of a text do, the distances to the end that a limit of tokens asks for included."""
+        """Do the work of the first steps of a text, with the distances to the end that a token limit needs."""
         with warnings.catch_warnings(), suppress(GenerationError):  # the limit is too small for any text
             warnings.simplefilter("ignore")
             self.require_room(chain, 1)
@@ -241,7 +242,7 @@ class ChainCache:
 
 
 def prepare(vocabulary: Vocabulary, allowed: Collection[str] = frozenset(_FIRST_USED)) -> None:
-    """Make what this process needs once for a vocabulary (its trie, compiled loops); its time is no request's.
+    """Make the objects that this process needs once per vocabulary (trie, compiled loops); no request pays for them.
 
     Args:
         vocabulary: of the served model.

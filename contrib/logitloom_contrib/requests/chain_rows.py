@@ -1,4 +1,4 @@
-"""The requests that share a chain: one state with a row for each of them, and one call for all of their logits."""
+"""The requests that share a chain: one state with a row for each request, and one call for the logits of all rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logitloom_contrib.requests.request import Request
 
 __all__ = ["ChainRows", "DraftRows", "closed_rows", "force_end"]
 
-#: Ids among which an open row mostly has one that it allows: bytes and the commonest words.
+#: Ids of bytes and of the commonest words; an open row mostly allows at least one of them.
 _BEGINNING: Final = 1024
 #: The declarations of a processor that raises before it writes.
 
@@ -25,8 +25,8 @@ class DraftRows(NamedTuple):
     """Rows of logits of a step in which a request may own several: one after its text, one after each draft token.
 
     Attributes:
-        owner: per row which of the chain's requests it belongs to; rows of a request stand together.
-        drafted: per row whether it stands after draft tokens.
+        owner: per row the number of its request among the chain's requests; rows of a request stand together.
+        drafted: per row whether the row stands after draft tokens.
         tokens: gives for some rows the tokens since the state was made, as lists or as a native array (-1 = none).
     """
 
@@ -54,7 +54,9 @@ class _MaskCollector:
         return logits
 
     def taken(self) -> list[TokenIds] | None:
-        """The masks that were applied, if that was done once; they are forgotten."""
+        """The masks of the only application since the last call, or ``None`` if there was not exactly one; then forget
+        them.
+        """
         rows, self._rows = self._rows, []
         return list(rows[0]) if len(rows) == 1 else None
 
@@ -62,13 +64,13 @@ class _MaskCollector:
 class ChainRows:
     """Requests that run one chain.
 
-    Identity is the engine's affair: it says which request sits where. Here rows of the state follow the requests,
-    whatever rows those take in the batch, so a request that moves costs nothing, and one that leaves or joins one
-    :func:`~logitloom.rows.tree.take`.
+    Identity is the engine's affair: it says which request sits where. Here the rows of the state follow the requests,
+    whatever rows the requests take in the batch. So a request that moves costs nothing, and a request that leaves or
+    joins costs one :func:`~logitloom.rows.tree.take`.
 
     Args:
-        chain: what they share.
-        capacity: room for the history of each.
+        chain: the chain of all requests.
+        capacity: room for the history of each request.
     """
 
     def __init__(self, chain: Chain, capacity: int) -> None:
@@ -78,11 +80,12 @@ class ChainRows:
         #: Rows of requests that are not in the step.
         self._aside: dict[Request, ChainState] = {}
         self._base: Context | None = None
-        # A mask alone keeps what the engine forbade; anything else might raise it again.
+        # A mask alone keeps the tokens forbidden that the engine forbade; any other processor might raise their logits
+        # again.
         self.keeps_masked = all(link.effect.keeps_forbidden for link in chain.links)
-        # Such a chain raises before it writes anything, so it may be lent the engine's logits.
+        # A chain of one constraint raises before it writes anything, so it may be lent the engine's logits.
         self.all_or_nothing = len(chain.links) == 1 and chain.links[0].is_constraint
-        # The same as a mask, unless somebody wants to see what it is applied to.
+        # The chain is then a single mask, unless a subclass of ``Chain`` must see the logits before the mask.
         self._one_mask = self.all_or_nothing and type(chain) is Chain
         # A state that was overwritten by a step that failed can be made again.
         self._rebuilds = not chain.sees_every_step
@@ -93,7 +96,7 @@ class ChainRows:
 
         Args:
             requests: the chain's requests in this step, in the order of the batch.
-            logits: any of the engine's, for their library, device and width.
+            logits: any logits of the engine, for their library, device and width.
             absent: requests that are not in this step and may come back; their rows are put aside.
         """
         if self._base is None or self._base.vocab_size != logits.shape[-1]:
@@ -177,9 +180,9 @@ class ChainRows:
         """Feed the tokens that are new, and process the rows of logits of each request.
 
         Args:
-            logits: ``[rows, vocab]``, in the order of :attr:`requests`: a row for each, or as ``drafts`` says.
-            again: gives them once more, unchanged.
-            donate: whether they may be overwritten.
+            logits: ``[rows, vocab]``, in the order of :attr:`requests`: a row for each request, or as ``drafts`` says.
+            again: gives the same logits once more, unchanged.
+            donate: whether the logits may be overwritten.
             drafts: the rows and their tokens where the engine keeps them; default: a row for each request, and the
                 tokens of its list.
 
@@ -193,7 +196,7 @@ class ChainRows:
         try:
             tokens = drafts.tokens(rows)
             out, after = self._run(logits, tokens, self._expanded(drafts.owner), donate, overwrites)
-        except Exception:  # whatever a plug-in raises concerns its own row alone: find out which one it is
+        except Exception:  # whatever a plug-in raises concerns its own row alone: find out which row
             if overwrites:
                 seen = [list(request.output[: request.fed]) for request in self.requests]
                 self._state = self._rebuilt(self.requests, seen)
@@ -224,7 +227,7 @@ class ChainRows:
         return out, after
 
     def _one_by_one(self, logits: Array, drafts: DraftRows) -> Array:
-        """Each row alone, so that those that raise end alone."""
+        """Process each row alone, so that an error ends the request of its own row only."""
         assert self._base is not None
         backend = self._base.backend
         rows, committed = [], []
@@ -249,8 +252,8 @@ class ChainRows:
     def _with_ends(self, out: Array, drafts: DraftRows) -> Array:
         """The rows, after ending the requests that failed and those that have no legal token.
 
-        A draft that the chain forbids closes the rows after it. The engine rejects it and does not look at them, but it
-        computes with them, so they are given an end as well.
+        A draft that the chain forbids closes the rows after it. The engine rejects the draft and does not look at these
+        rows, but it computes with them, so each gets an end as well.
         """
         assert self._base is not None
         backend, xp = self._base.backend, self._base.backend.xp
@@ -273,7 +276,9 @@ class ChainRows:
             request.fail(NoLegalToken(no_token_left(self.chain, request.engine_constraints)))
 
     def _begun(self, requests: list[Request]) -> tuple[list[Request], ChainState | None]:
-        """A state for requests that join: its rows, after the tokens that their outputs hold already."""
+        """A state for requests that join: one row per request, after the tokens that the request's output holds
+        already.
+        """
         if not requests:
             return [], None
         try:
@@ -325,7 +330,7 @@ def _row(state: ChainState, row: int) -> ChainState:
 def closed_rows(logits: Array, masks: Sequence[TokenIds] | None = None) -> list[int]:
     """Rows in host memory that allow no token.
 
-    Few rows are looked at as a whole: most open ones allow the first token that their mask lists, or one near the
+    Few rows are examined as a whole: most open rows allow the first token that their mask lists, or a token near the
     beginning.
 
     Args:

@@ -1,8 +1,7 @@
-"""What requests may ask for: which processors, and how much of everything.
+"""The permissions of requests: which processors they may name, and how much time, memory and space they may use.
 
-A request is written by a stranger, and everything here holds at every depth of its chain. The operator says
-what strangers may name, for any server in the environment, or in vLLM's
-``--additional-config '{"logitloom": {...}}'``, which wins:
+A request is written by a stranger, and everything here holds at every depth of its chain. The operator states the
+permissions, for any server in the environment, or in vLLM's ``--additional-config '{"logitloom": {...}}'``, which wins:
 
 ===============================  =================  ==========================================================
 environment                      additional config  meaning
@@ -55,15 +54,15 @@ class Permissions:
     Args:
         allow: names of processors, exactly as requests write them.
         bytes: most bytes of a chain as JSON.
-        processors: most processors of a chain, those inside others included.
+        processors: most processors of a chain, nested processors included.
         states: most states of an automaton.
         seconds: most seconds of processor time for reading and compiling a request's chain, in the API server's process
             and in the engine's.
         engine_seconds: most of these seconds that the engine's process may need, for which all requests wait. They are
-            measured in the API server's process: reading, compilations less what it stored for the other process, and
-            the first steps of a text with the distances to its end.
+            measured in the API server's process: reading, compilations without the stored results, and the first steps
+            of a text with the distances to its end.
         integer: largest integer of an option with a declared type (schemas have none).
-        chains: compiled chains kept at a time; those of running requests are kept anyway.
+        chains: compiled chains kept at a time; chains of running requests are kept anyway.
         record: the folder of records; empty for none.
 
     Example:

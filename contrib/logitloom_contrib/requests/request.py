@@ -1,4 +1,4 @@
-"""One running request: what it wants, its tokens, and how much of them its chain has seen."""
+"""One running request: its options, its tokens, and how many of the tokens its chain has seen."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Request:
     """A request inside the engine's batch.
 
     Args:
-        compiled: its chain; None if it has none that can run (``failure`` says why).
+        compiled: its chain; None if the request has no chain that can run (``failure`` says why).
         prompt: its prompt's ids; None where the engine does not have them (embedded prompts).
-        output: the engine's own list of its output, which grows.
+        output: the engine's own list of the request's output, which grows.
         params: its sampling parameters.
-        ends: ids that end it.
+        ends: ids that end the request.
         max_length: most tokens of any request.
     """
 
@@ -61,7 +61,7 @@ class Request:
         #: Options with which the engine itself forbids this request tokens.
         self.engine_constraints = engine_constraints(params)
         self.failure: str | None = None
-        #: The name of its record, and the chain that knows it.
+        #: The name of the request's record, and the chain that collects the record.
         self.record = record_name(getattr(params, "extra_args", None))
         self.recorded: RecordedChain | None = None
         #: How many of the output's tokens the chain has seen, and the last of them.
@@ -90,7 +90,7 @@ class Request:
 
     @property
     def end(self) -> int:
-        """The id that ends it; requests that nothing can end are not admitted."""
+        """The id that ends the request; requests that nothing can end are not admitted."""
         return self.ends[0] if self.ends else 0
 
     @property
@@ -109,7 +109,7 @@ class Request:
             self.last = tokens[-1]
 
     def write_record(self, folder: str) -> None:
-        """Write the record that it asks for, of the tokens that the engine shows."""
+        """Write the record that the request asks for, with the tokens that the engine shows."""
         tokens = list(itertools.takewhile(lambda token: token >= 0, self.output))
         if self.record is None or self.recorded is None or not tokens:
             return
@@ -119,7 +119,7 @@ class Request:
             LOG.error("logitloom could not write the record %r: %s", self.record, error)
 
     def fail(self, error: BaseException | str, slot: int | None = None) -> None:
-        """End this request, and only this one."""
+        """End this request and no other."""
         self.failure = str(error) or type(error).__name__
         named = isinstance(error, BaseException)
         LOG.error(

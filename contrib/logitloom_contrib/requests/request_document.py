@@ -1,4 +1,4 @@
-"""What a request says: a chain document as JSON text or as plain data, checked before anything is made of it.
+"""The chain of a request: a chain document as JSON text or plain data, checked before any object is made from it.
 
 All of these say the same::
 
@@ -174,7 +174,7 @@ def _entry(entry: Any, guard: RequestGuard) -> dict[str, Any]:
 
 
 class RequestGuard:
-    """The permissions, in force for everything that is made for one request, at every depth of its chain.
+    """The permissions, in force for all objects that are made for one request, at every depth of its chain.
 
     Args:
         permissions: what requests may ask for.
@@ -241,7 +241,7 @@ def _limited(option: opts.Option, values: dict[str, Any], name: str, permissions
 
 
 def _check_integers(value: Any, place: str, permissions: Permissions) -> None:
-    """Refuse numbers so large that only somebody who wants memory or an overflow asks for them."""
+    """Refuse very large integers, which cost memory or overflow and have no other use."""
     if isinstance(value, dict):
         for name, part in value.items():
             _check_integers(_integer_key(name), place, permissions)

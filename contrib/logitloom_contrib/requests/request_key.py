@@ -1,4 +1,4 @@
-"""The key under which a request brings its chain: refused where it is misspelt, since nobody would read it."""
+"""The key under which a request brings its chain; a misspelt key is refused, because no code would read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of what the tokens of a request were chosen from: a file for each request that asks for one.
+"""Records of the distributions from which the tokens of a request were chosen: a file for each request with a record.
 
 Processors of vLLM run in the engine's own process and can return nothing but logits. The operator names a folder, a
 request a name in it; the engine writes the file when the request leaves its batch.
@@ -83,7 +83,8 @@ def write_record(folder: str, name: str, sampled: Sequence[Sampled | None]) -> N
 
 
 def read_record(folder: str | Path, name: str) -> tuple[Sampled | None, ...]:
-    """The record of a request: per token what it was chosen from; None where the engine does not know it any more.
+    """The record of a request: per token the distribution from which it was chosen; None where the engine does not know
+    it any more.
 
     That is so for tokens from before a preemption. A request that ended is written when the engine takes it out of its
     batch, in its next step.

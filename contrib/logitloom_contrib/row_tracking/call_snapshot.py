@@ -16,7 +16,7 @@ Ids = NDArray[Any]
 _TAIL: Final = 8
 _FINGERPRINT: Final = np.dtype((np.void, 8 * (1 + _TAIL)))
 _SMALLEST_CAPACITY: Final = 64
-#: Maximum number of calls between a snapshot that dropped its ids and the nearest one that has them.
+#: Maximum number of calls between a snapshot that dropped its ids and the nearest snapshot that has its ids.
 _MOST_AWAY: Final = 32
 #: How many ids one comparison covers.
 _AT_A_TIME: Final = 8192
@@ -45,21 +45,21 @@ class _Parents(NamedTuple):
     rows: NDArray[np.int64]
     #: ``[rows]``.
     tokens: NDArray[Any]
-    #: How many calls there are on the way to one that has all of its ids.
+    #: The number of calls on the way to a snapshot that has all of its ids.
     away: int
 
 
 class CallSnapshot:
     """The rows of one call. A snapshot is immutable.
 
-    Rows that grew in place share a buffer with the calls before, so a call stores only its new ids. A call whose rows
-    moved drops its ids as soon as a newer call exists: it keeps the row that each row came from and the appended token,
-    and rebuilds the ids when they are read again.
+    Rows that grew in place share a buffer with the earlier calls, so a call stores only its new ids. A call whose rows
+    moved drops its ids as soon as a newer call exists. Such a call keeps the source row of each row and the appended
+    token, and rebuilds the ids when they are read again.
 
     Args:
         ids: ``[rows, width]`` host integers, right-aligned; copied.
         starts: ``[rows]``: where each row begins.
-        before: the rows that these continue position by position, if they do.
+        before: the snapshot whose rows the new rows continue position by position, if there is one.
         spare: a buffer that may be used.
 
     Attributes:
@@ -101,14 +101,14 @@ class CallSnapshot:
 
     @property
     def ids(self) -> Ids:
-        """``[rows, width]``; what stands before a row's start is not part of it."""
+        """``[rows, width]``; entries before a row's start do not belong to the row."""
         if self._block is None:
             return self._put_together(np.arange(len(self.starts)))
         return self._block.data[:, : self.width]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the ids; those of a buffer, which may be shared, are all of it."""
+        """Bytes of the ids; for a buffer, which calls may share, the bytes of the whole buffer."""
         return 3 * self.starts.nbytes if self._block is None else self._block.data.nbytes
 
     @property
@@ -123,7 +123,9 @@ class CallSnapshot:
         return own
 
     def give_up_ids(self) -> Ids | None:
-        """The buffer, to be used again, if these rows can do without; no others may have grown in it."""
+        """The buffer, for another use, if this snapshot can rebuild its ids; no other snapshot may have grown in the
+        buffer.
+        """
         block = self._block
         if self._parents is None or block is None:
             return None
@@ -132,7 +134,7 @@ class CallSnapshot:
         return block.data
 
     def came_from(self, before: CallSnapshot, rows: NDArray[np.int64]) -> None:
-        """State that these are rows ``rows`` of ``before``, each with one token more."""
+        """Record that the rows of this snapshot are rows ``rows`` of ``before``, each with one token more."""
         away = 1 if before._parents is None else before._parents.away + 1
         if away <= _MOST_AWAY and self.owned_alone:
             self._parents = _Parents(before, rows, self.ids[:, -1].copy(), away)
@@ -191,7 +193,7 @@ class CallSnapshot:
         return None
 
     def find_each(self, rows: CallSnapshot, reach: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What :meth:`find` finds for every one of ``rows`` that it is sure to find with at most one token more.
+        """The results of :meth:`find` for all ``rows`` at once; -1 where only :meth:`find` itself can decide.
 
         All rows at once: a look-up each, and one comparison of all ids with those of the rows found.
 
@@ -216,7 +218,8 @@ class CallSnapshot:
             if len(positions):
                 candidates = chosen[positions]
                 found[positions] = np.where(self._equal(rows, positions, candidates, gained), candidates, -1)
-                # A candidate that differs may have a twin that does not, so a shorter one is no answer.
+                # If this candidate differs, another row with the same key may be equal, so a shorter candidate decides
+                # nothing.
                 undecided[positions] = False
         return found
 
@@ -229,7 +232,7 @@ class CallSnapshot:
         equal = np.empty(len(positions), dtype=np.bool_)
         begin, first = end - longest, self.width - longest
         all_rows = len(positions) == len(rows.starts)
-        # A few rows at a time, so that what is copied for it stays in the cache.
+        # A few rows at a time, so that the copies stay in the cache.
         step = max(_AT_A_TIME // max(longest, 1), 1)
         for at in range(0, len(positions), step):
             some = slice(at, at + step)

@@ -1,4 +1,4 @@
-"""What is remembered of an engine's calls: the rows that were asked about, and the chain's state after them."""
+"""The remembered calls of an engine: the rows of each call, and the chain's state after them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ __all__ = ["Call", "CallMatch", "Generation", "RowOrigin", "started"]
 
 #: Calls of a generation that are remembered, with or without their states.
 _MOST_CALLS: Final = 8192
-#: The same where a row that is not found can be replayed: looking through more than these would cost more than that.
+#: The same limit where a row that is not found can be replayed: a search through more calls would cost more than a
+#: replay.
 _MOST_MIXED_CALLS: Final = 256
 _ROWS: Final = np.arange(256)
 _ZEROS: Final = np.zeros_like(_ROWS)
 
 
 class RowOrigin(NamedTuple):
-    """What a row began with; enough, with its ids, to have its state again."""
+    """The origin of a row; with the row's ids, enough to make its state again."""
 
     prompt: tuple[int, ...]
     seed: int
 
 
 class Call:
-    """One call of the engine: its rows, and the chain's state after them (None when it was dropped).
+    """One call of the engine: its rows, and the chain's state after them (None after the state was dropped).
 
     Attributes:
-        origin: per row what it began with.
-        ended: rows that ended (end-of-sequence, padding); their state stays that before the end.
+        origin: per row its origin.
+        ended: rows that ended (end-of-sequence, padding); their state stays the state before the end.
         dead: rows that accepted a token which the chain forbade: losing beams, draft tokens about to be rejected.
-        nbytes: of the state.
-        fixed: whether those depend on nothing but the number of rows.
+        nbytes: bytes of the state.
+        fixed: whether ``nbytes`` depends on the number of rows only.
     """
 
     __slots__ = ("_fed", "_plain", "asked", "dead", "ended", "fixed", "generation", "nbytes", "origin", "state")
@@ -65,7 +66,7 @@ class Call:
 
     @property
     def plain(self) -> bool:
-        """Whether no row ended or died, so that every row's state has seen all of its ids; of a finished call."""
+        """Whether no row of a finished call ended or died: then every row's state has seen all of the row's ids."""
         if self._plain is None:
             special = self.ended.any() or self.dead.any()
             self._plain = not special and bool((self.fed == self.asked.lengths).all())
@@ -98,7 +99,7 @@ class CallMatch(NamedTuple):
     calls: list[Call]
     which: NDArray[np.int64]
     rows: NDArray[np.int64]
-    #: The one earlier call whose rows are continued position by position, if it is so.
+    #: The one earlier call whose rows are continued position by position, if there is such a call.
     grown: Call | None = None
     #: The rows of the new call, where they had to be read for the match.
     asked: CallSnapshot | None = None
@@ -144,18 +145,19 @@ class CallMatch(NamedTuple):
 
 
 class Generation:
-    """Rows that began together, or that an engine mixes: their origins, and what is remembered of them.
+    """Rows that began together, or that an engine mixes: their origins, and their remembered calls.
 
     Args:
         origins: those of the first call; None if the engine mixes rows and tells their prompts.
         base: the context of each step.
 
     Attributes:
-        origins: those of the first call.
+        origins: the origins in the first call.
         base: the context of each step, before tokens are accepted.
-        calls: the newest is the last one.
+        calls: the remembered calls, the newest last.
         returned: the logits returned for the newest call, which tell whether a next token was forbidden.
-        moved: whether rows have changed order, or gone back: beam search and speculation do, plain decoding does not.
+        moved: whether rows have changed order or gone back: true for beam search and speculation, false for plain
+            decoding.
         spare: a buffer of ids that no call needs any more.
     """
 
@@ -183,7 +185,7 @@ class Generation:
             self.moved = self.moved or not (same and bool((match.rows == np.arange(len(match.rows))).all()))
 
     def thin_out(self, match: CallMatch, asked: CallSnapshot) -> None:
-        """Let the newest call do without its ids, if these rows are its own, moved, with one token more each."""
+        """Let the newest call drop its ids, if the new rows are that call's rows, moved, with one token more each."""
         if match.grown is not None or len(match.calls) > 1 or not self.calls or match.calls[0] is not self.calls[-1]:
             return
         newest = self.calls[-1].asked
@@ -195,7 +197,7 @@ class Generation:
                 self._row_bytes += newest.nbytes - spare.nbytes
 
     def take_spare(self) -> Ids | None:
-        """The buffer that no call needs, if there is one; it belongs to whoever takes it."""
+        """The buffer that no call needs, if there is one; the caller owns the buffer from then on."""
         spare, self.spare = self.spare, None
         return spare
 

@@ -33,7 +33,8 @@ class ForbiddenTokens:
         #: Whether a processor may leave a row nothing, and whether all of these report it by themselves.
         closing = [link for link in chain.links if not link.effect.keeps_last]
         self._guarded = bool(closing)
-        #: Whether a row can be left nothing by processors that contradict each other; one alone tells of it by itself.
+        #: Whether processors that contradict each other can leave a row no token; a single processor reports this
+        #: itself.
         self.may_contradict = len(closing) > 1 or bool(truncations(chain.links))
         told = all(link.is_constraint for link in closing)
         self._told = self._guarded and told and not context.get("compiled")
@@ -78,7 +79,7 @@ class ForbiddenTokens:
         state: ChainState,
         context: Context,
     ) -> None:
-        """Reject the row of an error that the chain raised, and all others of which it says the same.
+        """Reject the row of an error that the chain raised, and all other rows with the same error.
 
         Raises:
             IllegalToken, NoLegalToken: unless it is tolerated.

@@ -22,7 +22,7 @@ class RowEnds(NamedTuple):
     def new_tokens(
         self, asked: CallSnapshot, fed: NDArray[np.int64], ended: NDArray[np.bool_], dead: NDArray[np.bool_]
     ) -> list[list[int]]:
-        """What each row gives the chain; marks in ``ended`` rows that end or go on."""
+        """The new tokens of each row for the chain; marks in ``ended`` the rows that end or go on."""
         new = asked.lengths - fed
         if bool((new == 1).all()):
             tokens = [[token] for token in asked.ids[:, -1].tolist()]
@@ -45,7 +45,7 @@ class RowEnds(NamedTuple):
         return tokens
 
     def before_end(self, tokens: list[int], ended: bool = False) -> list[int] | None:
-        """The tokens before an end-of-sequence and its padding, if that is how they finish."""
+        """The tokens before an end-of-sequence and its padding, if the tokens finish with an end."""
         at = len(tokens)
         while at and tokens[at - 1] in self.padding:
             at -= 1

@@ -80,7 +80,7 @@ def _match_within(generation: Generation, asked: CallSnapshot, reach: NDArray[np
 
 
 def _found_at_once(call: Call, asked: CallSnapshot, reach: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of a call that these continue, as far as it is worth while to look for all of them together; else -1."""
+    """The rows of a call that the asked rows continue, where one joint search is worth while; else -1."""
     if len(reach) < _MANY:
         return np.full(len(reach), -1, dtype=np.int64)
     return call.asked.find_each(asked, reach)
@@ -92,10 +92,10 @@ def match_separately(
     """Where the rows of an engine that tells prompt lengths come from: each on its own.
 
     Args:
-        generation: what is remembered of the engine's rows.
+        generation: the remembered calls of the engine's rows.
         asked: the rows of a call.
-        prompt_lengths: how many of each row's ids are its prompt; a remembered row has the same.
-        begun: makes a call of the rows, by their positions in ``asked``, of which nothing is remembered.
+        prompt_lengths: the number of each row's ids that are its prompt; a remembered row has the same number.
+        begun: makes a call of new rows, given by their positions in ``asked``.
     """
     reach = asked.lengths - np.asarray(prompt_lengths, dtype=np.int64)
     if not generation.calls:

@@ -1,16 +1,16 @@
 """Row tracking: from the token ids that an engine shows, recover which earlier row each row continues.
 
-Engines reorder rows, duplicate them (beams), drop and add them, preempt and re-prefill them, and ask again about
-shorter rows (speculative decoding), and tell nobody. A row's ids are its only identity. The tracker remembers the rows
-of earlier calls with the chain's state after them. For each row of a call it finds the longest remembered row that it
-continues, compares every id, takes that row's state, and feeds the chain the tokens that are new. A row whose state was
-dropped meanwhile is replayed from its ids, with the same result.
+Engines reorder rows, duplicate them (beams), drop and add them, preempt and re-prefill them, and repeat shorter rows
+(speculative decoding), without telling the processor. A row's ids are its only identity. The tracker remembers the rows
+of earlier calls with the chain's state after them. For each row of a call the tracker finds the longest remembered row
+that is a prefix of the row, compares every id, takes the remembered state, and feeds the chain the new tokens. A row
+whose state was dropped meanwhile is replayed from its ids, with the same result.
 
-What a step costs: where rows keep their order, a few array operations for all of them; where they move, a
-dictionary look-up per row besides, whatever its length; and one comparison of the ids with the remembered ones at the
-speed of memory (8 bytes per token, so a row of 4,096 tokens is 32 KB, less than its logits). Rows that moved are copied
-once, at the same rate. Reading the ids is inherent: an engine hands over
-a new array at every step, and a bare hash of it proves nothing.
+The cost of a step: where rows keep their order, a few array operations for all of them; where rows move, a dictionary
+look-up per row besides, whatever its length; and one comparison of the ids with the remembered ones at the speed of
+memory (8 bytes per token, so a row of 4,096 tokens is 32 KB, less than its logits). Rows that moved are copied once, at
+the same rate. Reading the ids is inherent: an engine hands over a new array at every step, and a bare hash of it proves
+nothing.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class RowTracker:
         self.replayed = 0
 
     def __reduce__(self) -> Any:
-        """Pickled are the settings: a copy knows no rows, and replays those that it is asked about."""
+        """Pickled are the settings: a copy knows no rows, and replays each row of its first call."""
         return self._made_anew, ()
 
     def __copy__(self) -> RowTracker:
@@ -167,11 +167,11 @@ class RowTracker:
             ids: ``[rows, width]`` host integers: each row's ids so far, right-aligned.
             starts: ``[rows]``: where each row begins in ``ids``; default: at 0.
             prompt_lengths: how many of each row's ids are its prompt, if the engine tells. Then every row is on its
-                own: it may join, leave, be preempted and come back, and gain any number of tokens. One that continues
+                own: it may join, leave, be preempted and come back, and gain any number of tokens. A row that continues
                 no remembered row is replayed from its ids.
             seeds: with ``prompt_lengths``, one per row, used where a row is begun or replayed; default: by position.
-            tentative: asked when a row has accepted a token that the chain forbade: whether the engine may have
-                put it there without choosing it (a draft to be verified, a beam of probability zero). Rows that
+            tentative: called when a row has accepted a token that the chain forbade: whether the engine may have
+                written the token without choosing it (a draft to be verified, a beam of probability zero). Rows that
                 moved or went back are reason enough; else it is an error.
 
         Returns:
@@ -211,8 +211,8 @@ class RowTracker:
             starts: ``[rows]``: where each row begins in ``ids``; default: at 0.
 
         Returns:
-            ``[rows]``. False for a row of another origin, for one that had ended before, for one that ends with
-            end-of-sequence, and for one whose last token the chain forbids.
+            ``[rows]``. False for a row of another origin, for a row that had ended before, for a row that ends with
+            end-of-sequence, and for a row whose last token the chain forbids.
         """
         with self._lock:
             found = np.zeros(len(ids), dtype=np.bool_)
@@ -258,7 +258,7 @@ class RowTracker:
         starts: NDArray[np.int64],
         tentative: Callable[[], bool] | None,
     ) -> Array | None:
-        """What plain decoding does at every step: each row stays in its place and gains a token, none of them special.
+        """The usual step of plain decoding: each row stays in its place and gains a token, and no new token is special.
 
         Equal to what the search for rows and :meth:`_continue` do where it applies; None where it does not.
         """
@@ -356,7 +356,7 @@ class RowTracker:
     def _step_plainly(
         self, match: CallMatch, asked: CallSnapshot, logits: Array, tentative: Callable[[], bool] | None
     ) -> Array | None:
-        """What plain decoding and beams do at every step: one token more in every row, none of them special.
+        """The usual step of plain decoding and beams: one token more in every row, and no new token is special.
 
         Equal to :meth:`_continue` where it applies; None where it does not.
         """

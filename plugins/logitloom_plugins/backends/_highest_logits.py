@@ -17,14 +17,14 @@ __all__ = ["kth_largest", "spread_positions", "survivors"]
 
 #: Blocks per wanted value. With more, fewer other values lie above the bound; with fewer, the maxima are sooner sorted.
 _BLOCKS: Final = 4
-#: Blocks per wanted value from which the bound is selected: about one value in fifteen lies above it needlessly.
+#: Blocks per wanted value for selecting the bound: with this number about one value in fifteen is listed needlessly.
 _COARSE: Final = 8
 #: Least size of a block, below which selection from the whole row is as fast.
 _LEAST_BLOCK: Final = 4
 _LARGEST_BLOCK: Final = 64
-#: So many more than twice the wanted ids are listed at most: those that tie, and others above the bound.
+#: At most twice the wanted ids and this many more are listed: ties, and other ids above the bound.
 _MORE: Final = 64
-#: From this vocabulary on rows are taken one by one, so that each pass finds the row in the cache.
+#: From this vocabulary size on rows are processed one by one, so that each pass finds the row in the cache.
 _WIDE: Final = 1 << 15
 
 
@@ -48,9 +48,7 @@ def kth_largest(x: NDArray[Any], k: int) -> NDArray[Any]:
     if maxima is None:
         return _selected(x, k)
     index = _reaching(x, maxima, _selected(_folded(maxima, k), k))
-    if (
-        index is None or index.shape[1] < k or index[:, k - 1].min() < 0
-    ):  # a row that is nearly all equal, or has what is not a number
+    if index is None or index.shape[1] < k or index[:, k - 1].min() < 0:  # a row that is nearly all equal, or has a NaN
         return _selected_of_possible(x, k)
     return _selected(_taken(x, index), k)
 
@@ -105,7 +103,7 @@ def _listed(x: NDArray[Any], maxima: NDArray[Any], least: NDArray[Any], highest:
 
 
 def _of_rows(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
-    """The same row by row, so that the second look at a row finds it in the cache."""
+    """The ids of each row, found row by row, so that the second pass over a row finds the row in the cache."""
     found = []
     for line in x:
         ids = _of_one_row(line, highest)
@@ -153,7 +151,7 @@ def _of_one_row(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
 
 
 def spread_positions(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The values, at least those that are not -inf, and their positions in a flat array of rows.
+    """The values, at least all that are not -inf, and their positions in a flat array of rows.
 
     Args:
         values: ``[rows, n]``.
@@ -172,8 +170,8 @@ def _block_maxima(x: NDArray[Any], k: int) -> NDArray[Any] | None:
     """The maxima of blocks, ``[rows, blocks]``, at least ``k``; None where a selection from the row is as fast.
 
     The k-th largest of them is a lower bound of the k-th largest value: k blocks hold a value that is as high. A block
-    is what lies ``blocks`` apart, so that the maxima of all blocks are found side by side; what is left over at the end
-    of the row is a block of its own for each.
+    holds values that lie ``blocks`` apart, so the maxima of all blocks are found side by side. Each value left over at
+    the end of the row is a block of its own.
     """
     rows, vocab = x.shape
     size = _block_size(x, k)

@@ -1,6 +1,6 @@
 """Buffers for masked logits in host memory, as the pool of a loop uses again.
 
-A buffer holds -inf except at the entries of its last use: it resets those entries and writes the new ones.
+A buffer holds -inf except at the entries of its last use; the next use resets these entries and writes the new ones.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ __all__ = ["bits_of", "mask_host_rows"]
 
 
 def mask_host_rows(logits: NDArray[Any], rows: Sequence[TokenIds], forbidden: Any, donate: bool) -> NDArray[Any]:
-    """:meth:`logitloom.arrays.backend.Backend.apply_token_rows` in host memory: each row costs what its mask changes.
+    """:meth:`logitloom.arrays.backend.Backend.apply_token_rows` in host memory; a row costs time only for changed
+    entries.
 
     Args:
         logits: ``[batch, vocab]`` of any element type, also bits of a type that NumPy lacks.

@@ -16,7 +16,7 @@ __all__ = ["LEAST_VOCAB", "mass_threshold", "nucleus_threshold"]
 #: From this vocabulary on it is faster than a vectorised sort of all rows at once.
 LEAST_VOCAB: Final = 2048
 
-#: Bins by distance from the largest key, and their width; the last bin takes what is farther.
+#: Bins by distance from the largest key, and their width; the last bin takes all farther keys.
 _BINS: Final = 4096
 _WIDTH: Final = 1.0 / 256
 
@@ -25,14 +25,14 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
     """The least logit of each row's nucleus; see :meth:`logitloom.arrays.backend.Backend.nucleus_threshold`.
 
     Tokens with less than ``(1 - p) / vocab`` of the mass have less than ``1 - p`` together, so none of them is in the
-    nucleus, and only the others (a few hundred or thousand, for a language model) have to be sorted.
+    nucleus. Only the other tokens (a few hundred or thousand, for a language model) have to be sorted.
 
     Args:
         x: ``[batch, vocab]`` logits, float32 or float64.
         p: mass of the nucleus, from 0 to 1.
 
     Returns:
-        ``[batch, 1]``; -inf, which keeps everything, for a row that is -inf or has what is not a number.
+        ``[batch, 1]``; -inf, which keeps everything, for a row that is all -inf or has a NaN.
     """
     thresholds = np.full((len(x), 1), -np.inf, dtype=x.dtype)
     kernels = host_kernels(x.size)
@@ -55,7 +55,7 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
         values.sort()
         values = values[::-1]
         above = np.exp(values - top).cumsum(dtype=np.float64)
-        # In the nucleus are those that have less than p above them, and the first.
+        # The nucleus has the first token and every token with less than p of the mass above it.
         thresholds[position] = values[min(int(above.searchsorted(p * float(total))), len(values) - 1)]
     return thresholds
 
@@ -63,7 +63,7 @@ def nucleus_threshold(x: NDArray[Any], p: float) -> NDArray[Any]:
 def mass_threshold(keys: NDArray[Any], mass: NDArray[Any], p: float) -> NDArray[Any]:
     """The least of the largest keys that have a mass; see :meth:`logitloom.arrays.backend.Backend.mass_threshold`.
 
-    The mass of bins of keys tells in which bin the border lies, and only that one is sorted.
+    The mass of bins of keys tells which bin the border lies in, and only this bin is sorted.
 
     Args:
         keys: ``[batch, vocab]``, float32 or float64.
@@ -71,7 +71,7 @@ def mass_threshold(keys: NDArray[Any], mass: NDArray[Any], p: float) -> NDArray[
         p: above 0.
 
     Returns:
-        ``[batch, 1]``; -inf also for a row that has what is not a number.
+        ``[batch, 1]``; -inf also for a row that has a NaN.
     """
     thresholds = np.full((len(keys), 1), -np.inf, dtype=keys.dtype)
     for position, (line, weights) in enumerate(zip(keys, mass, strict=True)):

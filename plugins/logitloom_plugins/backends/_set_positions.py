@@ -11,15 +11,15 @@ __all__ = ["set_positions", "set_tokens"]
 
 #: One word in so many may be set for the words to be looked through first: beyond, NumPy's own search is faster.
 _SPARSE: Final = 8
-#: So many tokens are written one by one sooner than at once.
+#: Up to this many tokens, writing one by one is faster than writing all at once.
 _FEW: Final = 8
 
 
 def set_positions(table: NDArray[Any]) -> NDArray[np.intp]:
     """The positions of the entries that are true, or not 0, of ``table: [n]``, in order.
 
-    NumPy looks at each entry. Of a table of truth values with few that are set, eight are looked at together first, and
-    of what is found there eight again.
+    NumPy looks at each entry. This function reads a table of truth values with few set entries as words of eight
+    entries, and finds the words that are not 0 in the same way.
 
     >>> set_positions(np.array([False, True, False, True] * 4)).tolist()
     [1, 3, 5, 7, 9, 11, 13, 15]

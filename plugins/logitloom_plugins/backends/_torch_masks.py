@@ -1,7 +1,7 @@
 """Masks of tokens as Triton kernels, for PyTorch tensors on a device that Triton compiles for.
 
 Each program writes one stretch of one row. Donated logits are not read at all: only forbidden tokens are written, so a
-mask costs its own bytes and those that it changes. Other logits are read where they are allowed, and written once.
+mask costs its own bytes and the bytes that it changes. Other logits are read where they are allowed, and written once.
 The kernels have never run on CUDA: the tests run them by Triton's interpreter.
 """
 

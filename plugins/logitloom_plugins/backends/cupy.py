@@ -1,6 +1,6 @@
 """CuPy backend: NVIDIA (and AMD) devices, eagerly. No operation waits for the device.
 
-It has never run with CuPy, which needs a device: the tests run it on a stand-in for CuPy over NumPy.
+This backend has never run with CuPy, which needs a device: the tests run it on a stand-in for CuPy over NumPy.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class CupyBackend(Backend):
         if tokens.size == 0:
             return target
         valid, index = _valid(tokens, x.shape[-1])
-        # index is 0 where it is not valid, so the largest is a valid one of the row unless only token 0 is.
+        # index is 0 where it is not valid, so the maximum is a valid index of the row unless only token 0 is valid.
         anchor = index.max(axis=1, keepdims=True)
         written = cupy.where(valid.any(axis=1, keepdims=True), x.dtype.type(value), x[:, :1])
         target[_row_numbers(x), cupy.where(valid, index, anchor)] = written
@@ -141,7 +141,7 @@ def _row_numbers(x: Array) -> Array:
 
 
 def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:
-    """Which tokens are in the row, and indices that are 0 for the others."""
+    """Which tokens are in the row, and their indices, with 0 in place of all other tokens."""
     valid = (tokens >= 0) & (tokens < vocab)
     return valid, cupy.where(valid, tokens, 0)
 

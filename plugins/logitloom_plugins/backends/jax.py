@@ -240,7 +240,7 @@ def _gather(x: Array, index: Array) -> Array:
 
 
 def _positions(x: Array, tokens: Array) -> tuple[Array, Array]:
-    """Row and column of each token. JAX counts negative columns from the end, so they are sent beyond it."""
+    """Row and column of each token; negative columns, which JAX counts from the end, become columns beyond the row."""
     return jnp.arange(x.shape[0])[:, None], jnp.where(tokens < 0, x.shape[-1], tokens)
 
 

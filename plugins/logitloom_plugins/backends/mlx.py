@@ -147,7 +147,7 @@ class MlxBackend(Backend):
         if 0 in tokens.shape:
             return x
         valid, index = _valid(tokens, x.shape[-1])
-        # index is 0 where it is not valid, so the largest is a valid one of the row unless only token 0 is.
+        # index is 0 where it is not valid, so the maximum is a valid index of the row unless only token 0 is valid.
         anchor = mx.max(index, axis=1, keepdims=True)
         written = mx.where(mx.any(valid, axis=1, keepdims=True), value, x[:, :1])
         return _put(x, mx.where(valid, index, anchor), mx.broadcast_to(written.astype(x.dtype), index.shape))
@@ -180,7 +180,7 @@ def _written_along(x: Array, position: Array, values: Array) -> Array:
 
 
 def _written_vjp(primals: tuple[Array, ...], cotangent: Array, output: Array) -> tuple[Array, ...]:
-    """What is written several times to one entry, where all values agree, shares the gradient of that entry."""
+    """Writes of equal values to one entry share the gradient of the entry."""
     del output
     x, position, _ = primals
     times = mx.zeros_like(cotangent).at[mx.arange(x.shape[0])[:, None], position].add(1)
@@ -205,7 +205,7 @@ def _wide(x: Array) -> Array:
 
 
 def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:
-    """Which tokens are in the row, and indices that are 0 for the others (MLX does not check bounds)."""
+    """Which tokens are in the row, and their indices, with 0 for other tokens (MLX does not check bounds)."""
     valid = mx.logical_and(tokens >= 0, tokens < vocab)
     return valid, mx.where(valid, tokens, 0)
 

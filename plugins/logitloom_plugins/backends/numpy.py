@@ -119,7 +119,7 @@ class NumpyBackend(Backend):
         return np.take_along_axis(x, index, axis=-1)
 
     def log_probability(self, x: Array, index: Array) -> Array:
-        """A few rows at a time, so that their exponentials stay in the cache."""
+        """Computed a few rows at a time, so that the exponentials stay in the cache."""
         return log_probability(x, index)
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
@@ -239,7 +239,8 @@ class _Namespace(ModuleType):
         setattr(self, name, found)
         return found
 
-    # The functions of NumPy that reduce look at their arguments for microseconds; these are what they call in the end.
+    # NumPy's reducing functions inspect their arguments for microseconds; the methods below call the same ufuncs
+    # directly.
 
     @staticmethod
     def max(x: Array, /, *, axis: int | None = None, keepdims: bool = False) -> Array:

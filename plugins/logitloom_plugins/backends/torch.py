@@ -45,8 +45,8 @@ _READ = {"bool": torch.bool, "float32": torch.float32, "int32": torch.int32}
 #: The bits of -inf in bfloat16, as a signed integer.
 _BFLOAT16_NEG_INF = -128
 
-#: How many tensors and views hold a storage. PyTorch needs it for CUDA graphs and has no public name for it; without it
-#: no buffer is used again.
+#: How many tensors and views hold a storage. PyTorch needs the count for CUDA graphs and has no public name for it;
+#: without the count no buffer is used again.
 _use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
 
 
@@ -123,7 +123,7 @@ class TorchBackend(Backend):
             torch.accelerator.synchronize(self.device)
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """``torch.compile(fullgraph=True)``: one graph, or an error that names what broke it."""
+        """``torch.compile(fullgraph=True)``: one graph, or an error that names the statement that broke the graph."""
         compiled: Callable[..., Any] = torch.compile(function, fullgraph=True)
         return compiled
 
@@ -246,8 +246,8 @@ class TorchBackend(Backend):
         if k * 8 >= vocab:
             values, index = torch.sort(x, dim=-1, descending=True, stable=True)
             return values[..., :k], index[..., :k]
-        # Which of several equal values topk selects, and their order, is its own choice. Above the smallest
-        # selected value all are selected, so only the order is open; among the smallest take the first.
+        # topk may select any of several equal values, and in any order. Above the smallest selected value all are
+        # selected, so only the order is open; among the smallest take the first.
         values, index = torch.topk(x, k, dim=-1)
         smallest = values[..., -1:]
         ids = torch.arange(vocab, dtype=torch.int32, device=x.device)
@@ -296,7 +296,7 @@ class TorchBackend(Backend):
             return target.scatter_(1, tokens.long(), value)
         valid, index = _valid(tokens, x.shape[-1])
         anchor = index.amax(1, keepdim=True)
-        # index is 0 where it is not valid, so the largest is a valid one of the row unless only token 0 is.
+        # index is 0 where it is not valid, so the maximum is a valid index of the row unless only token 0 is valid.
         written = torch.where(valid.any(1, keepdim=True), value, target[:, :1])
         return target.scatter_(1, torch.where(valid, index, anchor), written.to(x.dtype).expand(index.shape))
 
@@ -483,7 +483,7 @@ class _TorchBuffer(HostBuffer):
 
     @property
     def is_untouched(self) -> bool:
-        """Whether the count of changes is what it was."""
+        """Whether the tensor's count of changes is unchanged."""
         return bool(self._tensor._version == self._version)
 
 
@@ -527,7 +527,7 @@ def _changed(x: Array) -> Array:
 
 
 def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:
-    """Which tokens are in the row, and 64-bit indices that are 0 for the others."""
+    """Which tokens are in the row, and their 64-bit indices, with 0 in place of all other tokens."""
     tokens = tokens.long()
     valid = (tokens >= 0) & (tokens < vocab)
     return valid, torch.where(valid, tokens, 0)

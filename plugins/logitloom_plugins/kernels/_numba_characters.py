@@ -25,7 +25,9 @@ _NUMBERS: Final = read_only(types.int64)
 
 @compiled(types.int64(_ROWS, types.int64, types.int32[::1]), cache=True, nogil=True)
 def _merged(table: Any, count: int, slots: Any) -> int:  # pragma: no cover - compiled
-    """The number of the first row that equals row ``count``, which may be this row; -1 if all its entries are."""
+    """The number of the first row that equals row ``count`` (possibly this row itself); -1 if all entries of the row
+    are -1.
+    """
     for entry in table[count]:
         if entry != DEAD:
             slot = slot_of(table.view(np.uint64), count, slots)
@@ -189,7 +191,7 @@ def partition(edges: Any, set_starts: Any) -> tuple[Any, ...]:  # pragma: no cov
 def regroup(nodes: Any, root: Any, codes: Any) -> tuple[Any, Any]:  # pragma: no cover - compiled
     """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.regroup`."""
     known, columns = nodes.shape
-    # What each entry becomes: from the front nodes, from the end classes, before these -1.
+    # The new value of each entry: from the front the nodes, from the end the classes, between them -1.
     meaning = np.empty(known + len(codes) + 1, dtype=np.int64)
     meaning[-1] = DEAD
     meaning[known:-1] = codes[::-1]

@@ -30,10 +30,11 @@ __all__ = [
     "reshape",
 ]
 
-#: Flags of LLVM that let a sum be taken in any order, so that it is vectorised. Infinities and NaN keep their meaning.
+#: Flags of LLVM that let a sum be taken in any order, so that the loop is vectorised. Infinities and NaN keep their
+#: meaning.
 SUMMED: Final = {"reassoc", "contract", "nsz", "arcp"}
 _BINS: Final = 1024
-#: Up to so many logits, halving the range of their keys is faster than sorting them into bins.
+#: Up to this many logits, halving the range of their keys is faster than sorting them into bins.
 _FEW: Final = 4096
 _LOWEST: Final = np.finfo(np.float32).min
 _EPSILON: Final = float(np.finfo(np.float32).eps)
@@ -162,7 +163,7 @@ def border(line: Any, highest: Any, reached: float, total: float, memory: Any) -
 
     Args:
         line: the logits of a row, or those of its tokens that are still allowed.
-        highest: the largest of them.
+        highest: the largest of these logits.
         reached: the mass of the nucleus, in units of ``exp(line - highest)``.
         total: the sum of ``exp(line - highest)``.
         memory: buffers of :func:`memory_for`.
@@ -340,8 +341,8 @@ def reshape(line: Any, operations: Any, first: int, total: float, memory: Any) -
         line: the logits of a row, or those of its tokens that are still allowed. Written to.
         operations: kinds and operands of all operations.
         first: the index of the first operation without a table.
-        total: the sum of ``exp(x - max(x))`` over the whole row, by which the first truncation measures its mass, if
-            ``line`` is only a part of the row; 0 if it is the whole row.
+        total: the sum of ``exp(x - max(x))`` over the whole row, if ``line`` is only a part of the row (the first
+            truncation measures its mass by this sum); 0 if ``line`` is the whole row.
         memory: buffers of :func:`memory_for`.
     """
     (kinds, values), keys = operations, memory[3]
@@ -527,7 +528,7 @@ def operate(
     tops, occurs = np.empty(-(-vocab // size), np.int32), np.zeros(-(-vocab // size), np.bool_)
     width, most = ids.shape[1], 0
     memory = memory_for(width)
-    # After everything that could raise, so that an exception means that no token was entered.
+    # This comes after every statement that could raise, so an exception means that no token was entered.
     _count(tokens, rows, count, vocab, numbers)
     for row in range(rows):
         here = logits + 4 * row * vocab, row * vocab, vocab

@@ -1,7 +1,7 @@
 """Loops in host memory, compiled by Numba: the functions of :class:`logitloom.automata.automaton_kernels.HostKernels`.
 
-Numba compiles them when this module is first imported and caches them on disk, beside this file or in the user's cache
-folder. :mod:`logitloom_plugins.kernels.numba` decides when that is.
+Numba compiles the loops when this module is first imported and caches them on disk, beside this file or in the user's
+cache folder. :mod:`logitloom_plugins.kernels.numba` decides when the module is imported.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _walk(
     while left > answered or (begin < end and visited < limit):
         # Unsigned, here and below, so that Numba emits no checks for negative indices.
         if left > answered:
-            # Backwards, so that pairs that are left to the caller take the places of those that were read.
+            # From the end backwards, so that pairs for the caller take the places of pairs that were read.
             left -= 1
             first, state = np.uint64(pairs[left, 0]), np.uint64(-2 - pairs[left, 1])
             stop = first + np.uint64(1)
@@ -362,7 +362,7 @@ _RAGGED: Final = types.Tuple((_INTS, read_only(types.int64)))
 
 @compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
 def slot_of(rows: Any, row: int, numbers: Any) -> int:  # pragma: no cover - compiled
-    """The slot of a hash table that has the number of a row equal to the given one, or the free slot for it."""
+    """The slot of a hash table that has a row equal to the given row, or the free slot for this row."""
     value = np.uint64(0x9E3779B97F4A7C15)
     for word in range(rows.shape[1]):
         value = (value ^ rows[row, word]) * np.uint64(0xBF58476D1CE4E5B9)
@@ -379,11 +379,11 @@ def slot_of(rows: Any, row: int, numbers: Any) -> int:  # pragma: no cover - com
     return int(slot)
 
 
-#: What one DFA state has, by character set: the positions after it, their state (-1: not known), the sets that occur,
-#: and whether a set does.
+#: The transitions of one DFA state by character set: the NFA positions after the set, the DFA state of these positions
+#: (-1: not known), the list of sets that occur, and whether a set occurs.
 _SETS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[::1], types.boolean[::1]))
-#: And by byte class: the positions after it where several sets hold it, the last set that does (-1: several were
-#: united), and how many do.
+#: The transitions by byte class: the positions after the class where several sets hold it, the last set that holds it
+#: (-1: several were united), and the number of sets that hold it.
 _COLUMNS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[::1]))
 
 
@@ -391,7 +391,9 @@ _COLUMNS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int
 def _follow(
     positions: Any, following: Any, set_at: Any, ragged: Any, sets: Any, columns: Any
 ) -> int:  # pragma: no cover - compiled
-    """Fill in what follows the NFA positions of one DFA state, and return how many character sets occur."""
+    """Fill in the sets that follow the NFA positions of one DFA state; returns the number of character sets that
+    occur.
+    """
     (follow, follow_at), (members, members_at) = following, ragged
     after, state_after, present, seen = sets
     union, holding, holds = columns

@@ -1,8 +1,8 @@
-"""Entry point of the kernels that Numba compiles: a thread loads them from disk, or has them compiled first.
+"""Entry point of the kernels that Numba compiles: a thread loads the kernels from disk, or has them compiled first.
 
-Compiling takes half a minute in a process beside this one, once per installation; loading compiled code takes about a
-second and 160 MiB, with Numba itself. A note in the cache folder says which files of compiled code belong to which
-source, versions and processor, so that whether they are on disk is known without importing Numba.
+Compiling takes half a minute in a separate process, once per installation; loading compiled code takes about a second
+and 160 MiB, with Numba itself. A note in the cache folder lists the files of compiled code by source, versions and
+processor. So the presence of compiled code is known without importing Numba.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class NumbaKernels:
     """The compiled functions.
 
     Raises:
-        KernelsNotReady: they are not loaded. A thread loads them from disk, after a process beside this one has
-            compiled them where they are not there, and then they are looked for again.
+        KernelsNotReady: they are not loaded. A thread loads the kernels from disk; missing kernels are compiled in a
+            separate process before, and then looked for again.
         BackendUnsupported: ``NUMBA_DISABLE_JIT`` is set, or a compiled function gives a wrong result.
     """
 
@@ -68,7 +68,7 @@ class NumbaKernels:
 
     @staticmethod
     def compile() -> str:
-        """Compile what is not on disk yet, in this process.
+        """Compile the missing kernels, in this process.
 
         Returns:
             A sentence about where the compiled code is.
@@ -97,7 +97,7 @@ def _refuse_disabled() -> None:
         )
 
 
-#: Held while a module is imported, so that no process ends or is forked in the middle of it.
+#: Held while a module is imported, so that no process ends or is forked in the middle of an import.
 _importing = threading.Lock()
 _ending = False
 #: The modules of compiled functions, once all are imported and work.
@@ -110,7 +110,7 @@ def _imported() -> list[Any] | None:
 
 
 def _loaded() -> list[Any]:
-    """The modules of compiled functions. Their import compiles what is not on disk."""
+    """The modules of compiled functions. The import of these modules compiles the kernels that are not on disk."""
     for name in _FUNCTIONS:
         with _importing:
             if _ending:
@@ -180,7 +180,7 @@ def _processor() -> str:
 
 
 def _on_disk() -> bool:
-    """Whether a note for this source, these versions and this processor names files that are all there."""
+    """Whether a note for this source, these versions and this processor lists only files that exist."""
     key = _key()
     for folder in _folders():
         try:
@@ -194,7 +194,7 @@ def _on_disk() -> bool:
 
 
 def _write_note(files: list[str]) -> None:
-    """Write the note to the first folder that takes it; without one, each process looks for the code itself."""
+    """Write the note to the first writable folder; without a note, each process looks for the compiled code itself."""
     text = json.dumps({"key": _key(), "files": files})
     for folder in _folders():
         with contextlib.suppress(OSError):
@@ -209,7 +209,9 @@ _watching: threading.Thread | None = None
 
 
 def _load_beside() -> None:
-    """Load the kernels in one thread, after one process of all that ask has compiled them, and look for them again."""
+    """Load the kernels in one thread. A lock lets one process compile them first; afterwards they are looked for
+    again.
+    """
     global _watching
     if _watching is None or not _watching.is_alive():
         _watching = threading.Thread(target=_watch, name="logitloom kernels", daemon=True)

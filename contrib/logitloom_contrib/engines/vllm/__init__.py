@@ -6,9 +6,9 @@ request brings its chain as plain data, checked before it is admitted::
     SamplingParams(extra_args=to_vllm(chain))                       # in Python
     extra_body={"vllm_xargs": to_vllm(chain, text=True)}            # over HTTP
 
-:mod:`logitloom_contrib.requests` reads, checks and runs the chains of requests. ``served_engine`` says what an engine
-can run, ``misplaced`` refuses requests whose chain the engine would not see, and ``batch_order`` and
-``device_history`` translate what the two runners tell about their batches.
+:mod:`logitloom_contrib.requests` reads, checks and runs the chains of requests. ``served_engine`` says which chains an
+engine can run, ``misplaced`` refuses requests whose chain the engine would not see, and ``batch_order`` and
+``device_history`` translate the reports of the two runners about their batches.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def to_vllm(chain: Chain, *, text: bool = False, record: str | None = None) -> d
     Args:
         chain: processors loaded by name.
         text: as JSON text, the only form in which HTTP requests can bring nested values.
-        record: a name for the record of what the request's tokens are chosen from, which :func:`read_record` reads;
-            names are used once.
+        record: a name for the record of the distributions of the request's tokens; :func:`read_record` reads it, and a
+            name is used once.
 
     Returns:
         ``{"logitloom": ...}``.

@@ -1,4 +1,4 @@
-"""Model runner V1: which request is in which row of the batch, from what the engine tells about changes.
+"""Model runner V1: which request is in which row of the batch, from the engine's reports of changes.
 
 A row may be given to another request, or moved onto, without a report that the request in it was removed.
 """
@@ -18,8 +18,9 @@ def follow(requests: dict[int, Request], update: Any, begin: Callable[[Any, Any,
 
     Args:
         requests: row of the batch -> request, for those that have a chain; modified.
-        update: vLLM's ``BatchUpdate``: ``removed``, ``added`` and ``moved``, which count in this order.
-        begin: makes a request of ``(params, prompt ids or None, live list of output ids)``, None if it has no chain.
+        update: vLLM's ``BatchUpdate``: ``removed``, ``added`` and ``moved``, applied in this order.
+        begin: makes a request of ``(params, prompt ids or None, live list of output ids)``, None if the request has no
+            chain.
     """
     for row in update.removed:
         requests.pop(row, None)

@@ -13,7 +13,8 @@ __all__ = ["DeviceHistory"]
 
 
 class DeviceHistory:
-    """How many of each slot's tokens its chain has seen, and which ones come next. The host waits for nothing here.
+    """Per slot the number of tokens that its chain has seen, and the tokens that come next. The host waits for nothing
+    here.
 
     Args:
         states: the engine's ``LogitsProcRequestState``.

@@ -38,6 +38,7 @@ BASES: Final = _FOUND[0]
 MISSING: Final = _FOUND[1]
 
 if MISSING is None:
-    # Its build for CPUs looks at every object of every module when an engine starts, and fails at one of llvmlite's,
-    # which Numba loads. An engine on an accelerator has its logits there, where kernels for host memory do nothing.
+    # vLLM's build for CPUs looks at every object of every module when an engine starts, and fails at an object of
+    # llvmlite, which Numba loads. An engine on an accelerator has its logits there, where kernels for host memory do
+    # nothing.
     do_without_kernels()

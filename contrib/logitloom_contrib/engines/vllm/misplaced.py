@@ -1,8 +1,8 @@
 """Requests that ask for a chain where vLLM does not look: refused, since the answer would be unconstrained.
 
-vLLM passes on ``vllm_xargs`` as it comes, ignores fields of a request that it does not know, and starts the requests of
-a beam search without the extra arguments of the one that asked for it. :func:`watch` is found by vLLM as a general
-plug-in (``vllm.general_plugins``) and looks at requests over HTTP before parameters are made of them.
+vLLM passes on ``vllm_xargs`` as it comes, ignores unknown fields of a request, and starts the requests of a beam search
+without the extra arguments of the original request. vLLM finds :func:`watch` as a general plug-in
+(``vllm.general_plugins``); the function checks requests over HTTP before parameters are made of them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def require_right_place(request: Any, beams: bool) -> None:
 
 
 def watch() -> None:
-    """Look at requests over HTTP from now on, in a process that serves them, and share what processes compile."""
+    """Check requests over HTTP from now on, in a process that serves them, and share compiled results between
+    processes.
+    """
     offer_shared_folder()
     for module, name in _REQUESTS:
         request = getattr(sys.modules.get(module), name, None)

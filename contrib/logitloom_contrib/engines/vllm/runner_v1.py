@@ -28,7 +28,7 @@ class _RequestGroup(NamedTuple):
 
 
 class RunnerV1:
-    """What ``update_state`` and ``apply`` do for one engine.
+    """The methods ``update_state`` and ``apply`` of the vLLM processor, for one engine.
 
     Args:
         engine: whose batch it is.
@@ -44,7 +44,7 @@ class RunnerV1:
         self._changed = False
         #: The mask of a row that may have every token.
         self._free: MaskRow | None = None
-        #: Host memory for logits, ``[rows, vocab]``: fresh pages cost as much as what is written to them.
+        #: Host memory for logits, ``[rows, vocab]``, used again: fresh pages cost as much as the copy into them.
         self._scratch: Any = None
 
     def update_state(self, update: Any) -> None:
@@ -71,12 +71,12 @@ class RunnerV1:
         failed = [(row, request) for row, request in self.requests.items() if request.failure is not None]
         for row, request in failed:
             logits = force_end(logits, row, request)
-        # Requests that failed leave their group, so that it need not look for them at the next step.
+        # Requests that failed leave their group now, so that the group does not look for them at the next step.
         self._changed = any(request in group.requests for _, request in failed for group, _, _ in self._rows)
         return logits
 
     def _masked(self, logits: Array) -> tuple[Array, list[tuple[ChainRows, list[int], Any]]]:
-        """The logits after all chains that are a mask, applied in one pass; and the groups that are left."""
+        """The logits after all chains that are a single mask, applied in one pass; and the groups that are left."""
         count, width = logits.shape
         if self._free is None or self._free.vocab != width:
             self._free = MaskRow(False, [], int(width))
@@ -102,8 +102,8 @@ class RunnerV1:
     def _processed(self, group: ChainRows, rows: list[int], index: Any, logits: Array) -> Array:
         scratch = self._scratch_like(logits, len(rows))
         if len(rows) == logits.shape[0] and rows == list(range(len(rows))):
-            # All rows: a chain may write to the engine's own logits, if it tells what is wrong before it writes, or if
-            # they are kept for the rows that are processed again.
+            # All rows: a chain may write to the engine's own logits in two cases: the chain raises before it writes, or
+            # a copy of the logits is kept for the rows that are processed again.
             if group.all_or_nothing or scratch is None or not group.keeps_masked:
                 return group.process(logits, lambda: logits, group.all_or_nothing)
             return group.process(logits, scratch.copy_(logits).clone, True)

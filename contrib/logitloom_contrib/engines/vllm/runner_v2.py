@@ -1,8 +1,8 @@
 """Model runner V2: slots instead of rows of a batch, a history on the device, and a row of logits per draft token.
 
-A slot is recycled without notice; whoever enters it is announced. Which requests take part in a step, and in which
-order, changes with every step. Checked against the documented protocol; inside the runner itself, which needs Triton,
-it has never run.
+A slot is recycled without notice, but each new request in a slot is announced. Which requests take part in a step, and
+in which order, changes with every step. Checked against the documented protocol; inside the runner itself, which needs
+Triton, it has never run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from logitloom_contrib.requests.request_document import KEY
 
 __all__ = ["RunnerV2"]
 
-#: What a chain may need that has to be known of a request's prompt.
+#: Needs of a chain that require the prompt of a request.
 _ABOUT_PROMPTS = frozenset({"prompt", "length", "history"})
 
 
 class RunnerV2:
-    """What ``add_request``, ``apply_staged_writes`` and ``apply`` do for one engine.
+    """The methods ``add_request``, ``apply_staged_writes`` and ``apply`` of the vLLM processor, for one engine.
 
     Args:
         engine: whose batch it is.
@@ -41,7 +41,7 @@ class RunnerV2:
         self._history = DeviceHistory(states, drafts)
 
     def add_request(self, slot: int, params: Any) -> bool:
-        """Begin a request in a slot, whoever was there before; whether it has a chain."""
+        """Begin a request in a slot, in place of any earlier request; returns whether the new request has a chain."""
         self.slots.pop(slot, None)
         self._entering.pop(slot, None)
         extra = getattr(params, "extra_args", None)
@@ -51,7 +51,7 @@ class RunnerV2:
         return True
 
     def apply_staged_writes(self) -> None:
-        """Read the tokens of requests that entered, now that the engine has written them."""
+        """Read the tokens of new requests, now that the engine has written the tokens."""
         if not self._entering:
             return
         for slot, params in self._entering.items():
@@ -62,7 +62,7 @@ class RunnerV2:
 
     def _begun(self, slot: int, params: Any) -> Request:
         prompt_length = int(self._states.prompt_len.np[slot])
-        # A request that comes back after preemption is filled with its prompt and the output it has so far.
+        # The engine prefills a request that comes back after preemption with its prompt and its output so far.
         length = int(self._states.prefill_len.np[slot])
         try:
             compiled, error = self.engine.chain_of(params), None

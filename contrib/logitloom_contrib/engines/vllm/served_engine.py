@@ -1,7 +1,7 @@
-"""What one vLLM engine is: its vocabulary, its chains, and whether it runs processors at all.
+"""One vLLM engine as requests see it: its vocabulary, its chains, and whether it runs processors at all.
 
-vLLM drops processors found by entry point without a word in some configurations. The engine is asked what it would do
-when a request is validated, and such a request is refused with a sentence.
+vLLM drops processors found by entry point without a word in some configurations. When a request is validated, the
+engine's configuration is checked, and a request whose chain would be dropped is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _FRAMES: Final = 12
 
 
 class ServedEngine:
-    """One engine, seen from its frontend or from a worker. Making one costs nothing; it reads what it needs later.
+    """One engine, seen from its frontend or from a worker. Making this object costs nothing; it reads the configuration
+    and the vocabulary when they are first needed.
 
     Args:
         config: vLLM's ``VllmConfig``.
@@ -207,8 +208,8 @@ _LOCK: Final = threading.Lock()
 def config_of_caller() -> Any:
     """The configuration of the engine that is validating a request; None if it cannot be seen.
 
-    ``validate_params`` is a class method that gets the parameters alone. The object that calls it holds the
-    configuration as ``vllm_config``, so it is looked for among the callers.
+    ``validate_params`` is a class method that gets the parameters alone. The caller of ``validate_params`` holds the
+    configuration as ``vllm_config``, so the configuration is looked for among the callers.
     """
     frame = sys._getframe(1)
     for _ in range(_FRAMES):

@@ -1,7 +1,7 @@
-"""The folder in which the processes of one vLLM server keep what they have compiled.
+"""The folder in which the processes of one vLLM server keep their compiled results.
 
-The first process, which starts the others, makes it, readable by its user alone. The others find its name in the
-environment.
+The first process, which starts the others, makes the folder, readable by its user alone. The others find its name in
+the environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VARIABLE: Final = "LOGITLOOM_VLLM_SHARED"
 
 
 def offer_shared_folder() -> None:
-    """Make the folder, unless a process that started this one has; it is removed at the end of this process."""
+    """Make the folder, unless a parent process has made it; the folder is removed at the end of this process."""
     if VARIABLE in os.environ:
         return
     try:
@@ -38,7 +38,7 @@ def _remove(folder: str, owner: int) -> None:
 
 
 def shared_folder(environment: Mapping[str, str]) -> Path | None:
-    """The folder that an environment names, if it is there and belongs to this user alone."""
+    """The folder that an environment names, if the folder exists and belongs to this user alone."""
     named = environment.get(VARIABLE)
     if not named:
         return None

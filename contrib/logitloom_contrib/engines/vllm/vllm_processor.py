@@ -1,7 +1,6 @@
 """The class that vLLM loads by its entry point, for both of its model runners.
 
-It is importable without vLLM, so that tools which look at entry points are not stopped by it; making an object is what
-needs the engine.
+The class is importable without vLLM, for tools that look at entry points; only making an object needs the engine.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class LogitloomProcessor(*BASES):  # type: ignore[misc]  # as many base classes 
 
 
 def _runner_v2(engine: ServedEngine, states: Any) -> Any:
-    # Here, because it imports PyTorch, which tools that look at entry points may do without.
+    # Imported here, because the module imports PyTorch, which tools that look at entry points may do without.
     from logitloom_contrib.engines.vllm.runner_v2 import RunnerV2
 
     return RunnerV2(engine, states)
