@@ -30,8 +30,8 @@ class Tail(NamedTuple):
     """The end of one row of a branch.
 
     Attributes:
-        tokens: the tokens that the cache does not hold yet or, if it holds all, the last one.
-        fed: whether the cache holds them.
+        tokens: the tokens that the cache does not hold yet or, if the cache holds all tokens, the last one.
+        fed: whether the cache holds ``tokens``.
     """
 
     tokens: tuple[int, ...]
@@ -42,7 +42,7 @@ class Branch(NamedTuple):
     """State: a row tree.
 
     Attributes:
-        cache: what the model remembers of the rows of this branch.
+        cache: the model's cache for the rows of this branch.
         tail: a :class:`Tail` per row.
     """
 
@@ -64,7 +64,7 @@ def check_adapter(model: Any, owner: str) -> None:
 
 
 def check_model(model: Any, context: Context, owner: str) -> None:
-    """Raise unless there is a model, and its logits have the width of those it is combined with.
+    """Raise unless there is a model, and its logits are as wide as the logits that they are combined with.
 
     Raises:
         InvalidContext: naming both widths.
@@ -102,7 +102,7 @@ def start(model: Any, prompts: Sequence[Sequence[int]]) -> Branch:
 
 
 def accepted(context: Context, rows: int) -> list[list[int]]:
-    """What each row accepted since its state was made, on the host."""
+    """The tokens that each row accepted since its state was made, on the host."""
     if context.tokens is None or context.tokens.shape[1] == 0:
         return [[] for _ in range(rows)]
     return [[token for token in row if token >= 0] for row in context.backend.to_numpy(context.tokens).tolist()]

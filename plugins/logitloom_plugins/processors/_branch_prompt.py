@@ -1,4 +1,4 @@
-"""Prompts of a second branch as they are given as an option: text or ids, one for all rows or one per prompt."""
+"""Prompts of a second branch, as an option gives them: text or ids, one for all rows or one per prompt."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def per_row(prompts: Sequence[Prompt], context: Context, model: Any, option: str
 def shared_out(values: Sequence[Value], context: Context, option: str, owner: str) -> list[Value]:
     """One value per row of the context.
 
-    One value serves all rows. Several serve as many prompts of the generation in their order, each with all its beams
-    or samples, which stand side by side.
+    One value serves all rows. Several values serve as many prompts of the generation, in order; all beams or samples of
+    a prompt stand side by side and share its value.
 
     Raises:
         InvalidContext: if the rows cannot be shared out among the values.

@@ -13,7 +13,7 @@ from logitloom_plugins.processors._precision import at_least_float32
 
 __all__ = ["contrast", "like", "plausible_contrast"]
 
-#: In host memory so many entries are combined at a time, so that what lies between two passes stays in the cache.
+#: Number of entries in host memory that are combined at a time, so that values between two passes stay in the cache.
 _BLOCK = 1 << 18
 
 
@@ -55,7 +55,7 @@ def contrast(
     donated = context.donate and first.dtype == wide and _overwritable(first)
     fused = _fused(backend, gain, against)
     if finite and fused is not None and first.dtype == second.dtype == wide:
-        # One pass over all of it leaves nothing that a cache should hold.
+        # The library's function makes one pass over all entries, so no blocks are needed for the cache.
         return fused(_constant(second), _constant(first), gain, **({"out": first} if donated else {}))
     rows, vocab = first.shape
     block = max(1, _BLOCK // max(vocab, 1))
@@ -134,7 +134,8 @@ def _overwritable(x: Array) -> bool:
 
 
 def _finite(backend: Backend, x: Array) -> bool:
-    """Whether ``[rows, vocab]`` holds nothing but numbers: else the products of its rows with its first one do not.
+    """Whether ``[rows, vocab]`` has finite entries only; if not, a product of its rows with its first row is not
+    finite.
 
     A matrix times a vector reads memory faster than sums or extremes do. It may overflow; then the answer is no, and
     the slower way is taken.
@@ -147,9 +148,9 @@ def _finite(backend: Backend, x: Array) -> bool:
 
 
 def _fused(backend: Backend, gain: Any, against: Any) -> Any:
-    """Where the weights are 1 apart and the library has it, the function that combines in one pass.
+    """The library's function that combines in one pass; only for weights that are 1 apart.
 
-    It keeps -inf of the first array, which it does with a weight above 0.
+    The function keeps -inf of the first array if the weight is above 0.
     """
     apart = isinstance(gain, float) and gain > 0.0 and gain - against == 1.0
     return getattr(backend.xp, "lerp", None) if apart else None

@@ -1,4 +1,4 @@
-"""What a sampler with feedback knows of the token that was chosen from its distribution."""
+"""The token that was chosen from a sampler's distribution, as the sampler with feedback sees it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["Observation", "Observe", "nothing_told", "observed", "told"]
 
-#: Whose probability of the chosen token counts: what the processor gave it, or what the sampler chose it with.
+#: Which probability of the chosen token counts: that of the processor's output, or that with which the sampler chose.
 Observe = Literal["own", "chosen"]
 
 
@@ -56,6 +56,6 @@ def observed(memory: Array, context: Context, observe: Observe) -> Observation |
     else:
         inside = (token >= 0) & (token < memory.shape[1])
         logprob = backend.gather(memory, xp.where(inside, token, 0)[:, None])[:, 0]
-    # Whoever chose a token that was forbidden here did not follow this sampler: there is nothing to learn.
+    # A token that is forbidden here was not chosen from this distribution: it teaches the sampler nothing.
     present = (token >= 0) & (logprob > NEG_INF)
     return Observation(backend.masked_fill(logprob, logprob == NEG_INF, 0.0), present)

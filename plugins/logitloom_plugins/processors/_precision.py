@@ -1,4 +1,4 @@
-"""The precision in which thresholds and transformed logits are computed, and what does not fit in a narrow dtype."""
+"""The precision of thresholds and transformed logits, and the handling of values beyond a narrow dtype."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_float16(backend: Backend, x: Array) -> bool:
 
 
 def lowered_to_fit(backend: Backend, x: Array) -> Array:
-    """``x: [batch, vocab]`` with each row lowered by what its largest number exceeds float16 by."""
+    """``x: [batch, vocab]``, each row lowered by the excess of its largest number over the largest float16."""
     xp = backend.xp
     return x - xp.clip(xp.max(x, axis=-1, keepdims=True) - _LARGEST, 0.0, None)
 

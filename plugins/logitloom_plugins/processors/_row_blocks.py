@@ -10,7 +10,7 @@ from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["fill_forbidden"]
 
-#: Logits of one block: what is computed from them then stays in the cache, and its memory is used again.
+#: Logits of one block: values computed from one block stay in the cache, and their memory is used again.
 _BLOCK: Final = 1 << 20
 
 

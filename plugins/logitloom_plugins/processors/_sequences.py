@@ -1,4 +1,4 @@
-"""Sequences of ids that are watched for: which of them a row is about to complete."""
+"""Sequences of ids that processors watch for: the sequences that a row is about to complete."""
 
 from __future__ import annotations
 

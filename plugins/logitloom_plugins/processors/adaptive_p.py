@@ -14,7 +14,7 @@ from logitloom_plugins.processors._precision import in_dtype_of
 
 __all__ = ["AdaptiveP", "AdaptivePState"]
 
-#: Shape of the preference: its highest logit, how wide it is, and how steeply it falls.
+#: Shape of the preference: its highest logit, its width, and its steepness.
 _PEAK, _WIDTH, _STEEPNESS = 5.0, 0.3, 10.0
 
 

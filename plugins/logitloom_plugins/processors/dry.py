@@ -141,7 +141,7 @@ class Dry(Processor):
                 return logits, DryState(match)
             penalized, columns = backend.asarray(index >= 0), backend.asarray(np.maximum(index, 0))
             reach, token = backend.gather(reach, columns), backend.gather(token, columns)
-        # One position per token, the one of its longest match: sorted by token, then by length, the last of a run.
+        # One position per token, the position of its longest match: sorted by token, then by length, the last of a run.
         width = self.max_match + 1
         key = xp.sort(xp.where(penalized, token * width + reach, -1), axis=-1)
         token = xp.where(key < 0, -1, key // width)

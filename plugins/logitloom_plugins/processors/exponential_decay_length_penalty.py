@@ -14,7 +14,7 @@ __all__ = ["ExponentialDecayLengthPenalty"]
 
 #: Logarithm of the power up to which a logit is raised; larger ones would overflow.
 _MOST: Final = 40.0
-#: The largest size of a logit that counts, so that its product with the power is a number.
+#: The largest size of a logit that counts; the product of this size and the power is still finite.
 _WIDEST: Final = 1e20
 
 

@@ -69,7 +69,7 @@ class ForcedEos(Processor):
         return backend.masked_fill(logits, last & others, NEG_INF, context.donate), state
 
     def forced_tokens(self, context: Context) -> list[list[int]]:
-        """The end, where it is due and there is only one id for it."""
+        """The end id of each row that must end now, if there is a single end id."""
         ids = end_ids(self.eos, context, "forced_eos")
         due = (context.backend.to_numpy(self._length(context)) == self.max_length - 1).tolist()
         return [[ids[0]] if here and len(ids) == 1 else [] for here in due]

@@ -27,7 +27,7 @@ __all__ = ["Grammar"]
 _GBNF_RULE: Final = re.compile(r"^[ \t]*[A-Za-z0-9_-]+[ \t]*::=", re.MULTILINE)
 _RULES: Final = re.compile(r"\n|:(?![\\/])")  # rather than a path, even one with a drive letter
 _REMEDY: Final = "Give the path of a text file in UTF-8, or the grammar itself (it has rules, so it has a colon)."
-#: llguidance refuses larger ones, after a time that grows with their depth.
+#: llguidance refuses larger grammars, after a time that grows with their depth.
 _MOST_WRITTEN_OUT: Final = 1_000_000
 #: From about 2,000 on llguidance runs out of stack, which ends the process.
 _DEEPEST: Final = 500

@@ -191,7 +191,9 @@ class Guidance(Processor):
         return like(context.backend.log_softmax(logits), logits, context) if normalize else logits
 
     def _weight(self, scale: Any) -> Any:
-        """The weight of the conditional log-probabilities; that of the others is one less, negated."""
+        """The weight of the conditional log-probabilities; the weight of the unconditional ones is one less,
+        negated.
+        """
         return scale + 1.0 if self.center == "conditional" else scale
 
     def _scheduled(self, context: Context) -> Array:

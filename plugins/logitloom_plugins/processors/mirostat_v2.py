@@ -84,7 +84,7 @@ class MirostatV2(Processor):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """What the sampler chose with, if that counts."""
+        """The sampler's own log-probability of the chosen token, if that counts."""
         return frozenset({"chosen_logprob"}) if self.observe == "chosen" else frozenset()
 
     def init_state(self, context: Context) -> MirostatState:

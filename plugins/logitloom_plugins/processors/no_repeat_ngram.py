@@ -58,7 +58,7 @@ def forbid_repeated(logits: Array, n: int, context: Context, within: Array | Non
     capacity = sequence.shape[1]
     if capacity < n:
         return logits
-    # What follows the last n - 1 tokens themselves is the fill, -1; so is everything if there are fewer.
+    # The token after the last n - 1 tokens is the fill, -1; if a row has fewer tokens, all are the fill.
     following = sequence[:, ahead:]
     if within is not None:
         columns = backend.arange(capacity - ahead)[None, :] + ahead

@@ -84,7 +84,7 @@ class RepetitionPenalty(Processor):
 def penalized(backend: Backend, penalty: float, x: Array, occurred: object = None) -> Array:
     """``x / penalty`` where ``x`` is positive, else ``x * penalty``."""
     del occurred
-    # Of x * penalty and x / penalty the one that a positive x shrinks to is also the one a negative x grows to.
+    # A positive x shrinks to the smaller of x * penalty and x / penalty, and a negative x grows to the same one.
     choose = backend.xp.minimum if penalty >= 1.0 else backend.xp.maximum
     changed = choose(backend.scale(x, penalty), backend.divide(x, penalty))
     return saturated(backend, x, changed) if is_float16(backend, x) else changed

@@ -20,8 +20,8 @@ class _Written(NamedTuple):
     """A state.
 
     Attributes:
-        tail: the last tokens with text, as many as are looked at; none after the end.
-        cut: bytes at the end of a text that has ended that do not belong to it; -1 before.
+        tail: the last tokens with text, as many as the search needs; none after the end.
+        cut: bytes at the end of an ended text that do not belong to it; -1 before the end.
     """
 
     tail: tuple[int, ...] = ()
@@ -135,7 +135,7 @@ class _Repetition(Constraint):
         return state if _written(state).cut >= 0 else super().finish(state)
 
     def text_end(self, state: State) -> TextEnd:
-        """Where the text has ended; before that, what a repetition that has begun would cut."""
+        """The end of the text; before the end, the bytes that a begun repetition would cut."""
         tail, cut = _written(state)
         if cut >= 0:
             return TextEnd(True, cut)

@@ -20,7 +20,7 @@ __all__ = ["ToolCall"]
 
 #: Every byte is a token.
 _BYTES: Final = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256], name="all bytes")
-#: As chat templates write it: one text per value, so that names and braces are forced.
+#: The JSON of chat templates: one text per value, so that names and braces are forced.
 _JSON: dict[str, Any] = {"whitespace": "one_space", "escapes": "minimal", "additional_properties": False}
 
 
@@ -64,7 +64,7 @@ class ToolCall(Combinator):
 
     @staticmethod
     def plain_option(name: str, value: Any) -> Any:
-        """For documents of chains: tools of which one is a class, or holds ``None``, as their JSON text."""
+        """For documents of chains: tools that hold a class or ``None`` are written as their JSON text."""
         return plain_tools(value) if name == "tools" else value
 
     @property
@@ -89,7 +89,7 @@ class ToolCall(Combinator):
         return tool_format(find_format(self.chat_template))
 
     def sections(self) -> Sequence[Section]:
-        """Free text, the beginning of a call, its name and arguments, and what comes after it."""
+        """Free text, the beginning of a call, its name and arguments, and the text after the call."""
         return self._sections_and_meaning()[0]
 
     def value_reader(self) -> ValueReader | None:

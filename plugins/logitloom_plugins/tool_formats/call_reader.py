@@ -1,4 +1,6 @@
-"""The calls that a text says so far, in any format: the sections of the text tell what each part of it means."""
+"""The calls that a text says so far, in any format: each section of the text has a meaning, such as a name or a
+value.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +82,9 @@ class _TextReading(NamedTuple):
     Attributes:
         configuration: the configuration of the automaton.
         past: the sections that have ended, as a linked list, the last one first.
-        ended: the number of these sections.
+        ended: the number of ended sections.
         start: the position at which the text of this section begins.
-        end: the position at which the string that may end the section begins; -1 if none has begun.
+        end: the position at which the string that may end the section begins; -1 if no such string has begun.
     """
 
     configuration: SectionConfiguration
@@ -99,7 +101,7 @@ class CallReader:
 
     Args:
         automaton: the automaton over bytes of the text.
-        meaning: what its sections mean.
+        meaning: the meaning of its sections.
     """
 
     def __init__(self, automaton: CombinedAutomaton, meaning: CallMeaning) -> None:
@@ -172,14 +174,15 @@ class CallReader:
                 begun = at + 1 - len(part.exits[exit][0])
             following = part.exits[exit][1]
             past = _EndedSection(configuration.section, reading.start, begun, exit, following)
-            # A string that ends a section only at its start may be what comes.
+            # The next text may be a string that ends a section only at the section's start.
             end = at + 1 if found.exit >= 0 else -1
             yield _TextReading(found, (reading.past, past), reading.ended + 1, at + 1, end)
 
     # --- the value --------------------------------------------------------------------------------------------------
 
     def _partial(self) -> Partial:
-        # What all readings have in common is certain: the sections before, and of this one the least text.
+        # The common part of all readings is certain: the sections before this one, and the shortest text of this
+        # section.
         depth = min(reading.ended for reading in self._readings)
         while len({id(_past(reading, depth)) for reading in self._readings}) > 1:
             depth -= 1
@@ -200,7 +203,7 @@ class CallReader:
         return Partial(calls, path, completed)
 
     def _now(self, reading: _TextReading, depth: int) -> tuple[int, int, int]:
-        """The section after a number of others in a reading, and where its text is so far."""
+        """The section at a given depth of a reading, and the extent of its text so far."""
         if reading.ended == depth:
             return reading.configuration.section, reading.start, reading.end if reading.end >= 0 else len(self._data)
         section, start, end, *_ = _past(reading, depth + 1)[1]

@@ -22,7 +22,7 @@ _MOST_SECTIONS: Final = 4096
 def call_sections(
     form: ToolFormat, choice: ToolChoice, *, parallel: bool, reasoning: str | None, style: Mapping[str, Any], owner: str
 ) -> tuple[Sequence[Section], CallMeaning]:
-    """The sections of a text in which tools are called, and what they mean.
+    """The sections of a text in which tools are called, and the meaning of each section.
 
     Args:
         form: the format.
@@ -43,7 +43,9 @@ def call_sections(
 
 
 class _Next(NamedTuple):
-    """A string that may come next, the number of the section that it begins, and what it means."""
+    """A string that may come next, the number of the section that begins after it, and the events that it stands
+    for.
+    """
 
     string: str
     section: int
@@ -59,9 +61,9 @@ class _Draft:
     """A section whose exits are not made yet: the lists may still grow.
 
     Attributes:
-        section: all but its exits.
-        next: what may come after it.
-        first: what may come at its start only.
+        section: the section without its exits.
+        next: the strings that may come after the section.
+        first: the strings that may come at its start only.
     """
 
     section: Section
@@ -146,7 +148,7 @@ class _CallSections:
         return [_Next(trigger, self._forced(self.reserve(), [_Next(forced, self.again)]) if forced else self.again)]
 
     def _after_call(self) -> list[_Next]:
-        """What may come after a call; nothing if the text ends with it."""
+        """The strings that may come after a call; none if the text ends with the call."""
         form = self.form
         more = form.separator + ("" if form.plain else form.head)
         next_call = [_Next(more, self.again)] if self.parallel and more and form.style != "array" else []
@@ -157,7 +159,7 @@ class _CallSections:
         return next_call
 
     def _named(self, tool: Tool, after: list[_Next]) -> list[_Next]:
-        """The name of a tool, and what follows it up to the first value."""
+        """The name of a tool, and the text after the name up to the first value."""
         form = self.form
         form.check_name(tool.name, "The name of a tool", form.names)
         if form.style == "parameters":
@@ -189,13 +191,13 @@ class _CallSections:
     def _members(
         self, members: Mapping[str, Property], after: list[_Next], of: str, around: tuple[Any, ...]
     ) -> list[_Next]:
-        """Parameters in their order, those that are not required left out or not.
+        """Parameters in their order; each optional parameter may be left out.
 
         Args:
             members: the parameters.
-            after: what may come after them.
-            of: whose they are, for messages.
-            around: the schemas of the objects and arrays that they are in.
+            after: the strings that may come after the parameters.
+            of: the owner of the parameters, for messages.
+            around: the schemas of the objects and arrays around the parameters.
         """
         form = self.form
         names = sorted(members, key=str.lower) if form.sorted else list(members)
@@ -219,7 +221,7 @@ class _CallSections:
     def _value(
         self, value: Property, key: str | None, after: list[_Next], subject: str, around: tuple[Any, ...]
     ) -> list[_Next]:
-        """A parameter or an item, with what stands around it."""
+        """A parameter or an item, with the strings before and after its value."""
         form = self.form
         begin, end = (form.item, form.item_end) if key is None else (form.parameter, form.parameter_end)
         end = end.replace("{key}", key or "")
@@ -255,7 +257,7 @@ class _CallSections:
         return number
 
     def _parts(self, way: Way, end: str, after: list[_Next], subject: str, around: tuple[Any, ...]) -> list[_Next]:
-        """The members of an object, or the items of an array, and what ends it."""
+        """The members of an object, or the items of an array, and the string that ends the object or array."""
         assert way.of is not None
         known = way.of.known
         if any(known is other for other in around):
@@ -278,12 +280,12 @@ class _CallSections:
         return [pair.behind(first) for pair in self._members(members, closed, f"in {inside}", around)]
 
     def _items(self, of: Property, closed: list[_Next], subject: str, around: tuple[Any, ...]) -> list[_Next]:
-        """The items of an array, from behind what begins it."""
+        """The items of an array, without the string that begins the array."""
         item, least, most = check_array(of, subject)
         subject, separator = f"An item of {subject[0].lower()}{subject[1:]}", self.form.parameter_separator
         if most == 0:
             return closed
-        # Without a largest number, what follows the last of the items that must be there follows each further one.
+        # Without a largest number of items, each further item is followed like the last required item.
         after = [] if most is None else closed
         starts = self._value(item, None, after, subject, around)
         if most is None:
@@ -296,7 +298,7 @@ class _CallSections:
     # --- sections ---------------------------------------------------------------------------------------------------
 
     def _joined(self, prefix: str, pairs: list[_Next]) -> list[_Next]:
-        """A string and what may come after it. What may come is a section of its own if there are several strings."""
+        """A string, followed by any one of several strings. Several following strings get a section of their own."""
         if not prefix:
             return pairs
         if len(pairs) == 1:
@@ -304,7 +306,9 @@ class _CallSections:
         return [_Next(prefix, self._forced(self.reserve(), pairs))]
 
     def _split(self, pairs: list[_Next]) -> list[_Next]:
-        """The same strings, of those that begin alike the first character alone, so that none contains another."""
+        """The same strings; of strings with the same first character only this character, so that no string contains
+        another.
+        """
         rests: dict[str, list[_Next]] = {}
         for string, section, events in pairs:
             rests.setdefault(string[0], []).append(_Next(string[1:], section, events))
@@ -338,6 +342,6 @@ class _CallSections:
 
 
 def _contain(pairs: list[_Next]) -> bool:
-    """Whether one of several strings contains another one before its end."""
+    """Whether one of several strings contains another before its last character."""
     strings = {pair.string for pair in pairs}
     return any(one != other and one in other[:-1] for one in strings for other in strings)

@@ -1,4 +1,4 @@
-"""Parameters that are written one by one: in which ways each can be written, and which processors rule its text."""
+"""Parameters that are written one by one: the ways in which each can be written, and the processors for its text."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Way:
     Attributes:
         kind: ``text``: without quotes and escapes; ``json``; ``array`` and ``object``: their parts one by one.
         type: the JSON type.
-        inner: the processors that rule the text; none for arrays and objects.
-        content: what the text means.
+        inner: the processors for the text; none for arrays and objects.
+        content: the kind of value that the text writes.
         of: the array or object.
     """
 
@@ -101,7 +101,7 @@ def mark_of(form: ToolFormat, type: str) -> str:
 def _json(
     value: Property, types: frozenset[str], whole: bool, form: ToolFormat, style: Mapping[str, Any], key: str | None
 ) -> Way:
-    """A value that is written as JSON, of some of the types that it may have."""
+    """A value that is written as JSON, of some of its possible types."""
     listed = _listed(value.known)
     kind = sorted(types)[0]
     if types <= {"boolean", "null"} and (form.words or (types == {"boolean"} and form.booleans != ("true", "false"))):
@@ -174,7 +174,7 @@ def _apart(one: Property, other: Property) -> bool:
 
 
 def check_array(of: Property, subject: str) -> tuple[Property, int, int | None]:
-    """The items of an array that is written one by one, the least number of them, and the largest.
+    """The items of an array that is written one by one, and the least and largest number of items.
 
     Raises:
         OptionError: if its schema has further keywords.
@@ -274,7 +274,7 @@ def _listed(schema: Any) -> Sequence[Any] | None:
 
 
 def _alternatives(value: Property) -> Iterator[Property]:
-    """The alternatives of a value, of these the alternatives, and so on; the value itself if there are none."""
+    """The alternatives of a value, with nested alternatives expanded; the value itself if there are none."""
     for keyword in ("anyOf", "oneOf"):
         if isinstance(value.known, Mapping) and "type" not in value.known and keyword in value.known:
             for i, schema in enumerate(value.known[keyword]):

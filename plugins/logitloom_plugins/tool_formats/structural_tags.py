@@ -18,7 +18,7 @@ __all__ = ["format_of", "sections_of"]
 #: Strings that may come next, with the number of the section that each begins.
 _Next = list[tuple[str, int]]
 
-#: By type of a format the entries that it must have, and those that it may have.
+#: By type of a format the required entries, and the optional entries.
 _ENTRIES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "any_text": ((), ("excludes", "max_chars", "max_tokens")),
     "const_string": (("value",), ()),
@@ -42,7 +42,7 @@ _TYPES: Final[dict[str, type]] = {
     "stop_after_first": bool, "tags": Sequence, "triggers": Sequence, "value": str,
 }  # fmt: skip
 _NAMED: Final = {bool: "true or false", int: "an integer", str: "a text", Mapping: "a table", Sequence: "a list"}
-#: The section in which the text begins, and the one in which it ends.
+#: The section in which the text begins, and the section in which the text ends.
 _START: Final = 0
 _END: Final = 1
 _MOST_SECTIONS: Final = 4096
@@ -90,7 +90,7 @@ def sections_of(given: Mapping[str, Any], style: Mapping[str, Any]) -> Sequence[
         style: options of the processor ``json`` for JSON values.
 
     Raises:
-        OptionError: naming the pointer of what is wrong, or of what cannot be enforced.
+        OptionError: naming the pointer of the entry that is wrong, or that cannot be enforced.
     """
     made = _SectionBuilder(style)
     made.nodes[_START] = _OpenSection(made.compile(given, "format", [("", _END)]), forced=True)
@@ -103,10 +103,10 @@ def _texts(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class _OpenSection:
-    """A section that is not finished, because what follows it may not be known yet.
+    """An unfinished section: the strings after the section may not be known yet.
 
     Attributes:
-        next: what may come after it.
+        next: the strings that may come after the section.
         inner: its processors; ``None`` for free text, and where a string is forced.
         forced: whether one of ``next`` must come at once.
         budget: the largest number of tokens.
@@ -132,8 +132,8 @@ class _SectionBuilder:
 
         Args:
             given: the format.
-            pointer: where it is.
-            after: what may come after it.
+            pointer: the JSON pointer of the format.
+            after: the strings that may come after the format.
             until: the strings that end the innermost tag, if they come directly after this format.
         """
         kind = self._checked(given, pointer)
@@ -227,7 +227,7 @@ class _SectionBuilder:
         return self._before(begin, self.compile(given["content"], f"{pointer}/content", following, until))
 
     def _tags(self, given: Mapping[str, Any], pointer: str, after: _Next) -> list[tuple[str, _Next]]:
-        """The beginnings of tags, each with what comes after it."""
+        """The beginnings of tags, each with the strings that may come after it."""
         tags = []
         for i, tag in enumerate(given["tags"]):
             where = f"{pointer}/tags/{i}"
@@ -375,7 +375,7 @@ class _SectionBuilder:
         return sections[0] if len(sections) == 1 else self.choice([("", section) for section in sections])
 
     def _expanded(self, number: int) -> _Next:
-        """What may come after a section, forced choices replaced by what they choose from."""
+        """The strings that may come after a section, with each forced choice replaced by its alternatives."""
         found: dict[tuple[str, int], None] = {}
         seen, stack = set[int](), self.nodes[number].next[::-1]
         while stack:

@@ -17,7 +17,7 @@ __all__ = ["NESTED", "STYLES", "ToolFormat", "find_format", "tool_format"]
 STYLES: Final = ("object", "array", "arguments", "parameters")
 #: How a parameter that is an array or an object is written.
 NESTED: Final = ("json", "none", "parameters")
-#: A tag, or what stands of it before a name.
+#: A tag, or the part of a tag before a name.
 _TAG: Final = re.compile(r"</?[^<>\s]{2,}>?|\[[A-Z_]+\]")
 
 
@@ -64,9 +64,9 @@ class ToolFormat:
             JSON it holds for the members of all objects, by code points.
         nested: how a parameter that is an array or an object is written: ``json``; ``none``: such a parameter is
             refused; ``parameters``: the members of an object as parameters are, the items of an array one by one.
-        object, array: with the nesting ``parameters`` what stands around the members of an object, and around the items
+        object, array: with the nesting ``parameters`` the strings around the members of an object, and around the items
             of an array.
-        item, item_end: with the nesting ``parameters`` what stands around an item; ``parameter_separator`` stands
+        item, item_end: with the nesting ``parameters`` the strings around an item; ``parameter_separator`` stands
             between two.
         tags: texts that may not stand in strings; by default what stands in angle brackets in the other entries.
         forbid: further texts that may not stand in strings.
@@ -186,7 +186,7 @@ class ToolFormat:
 
     @property
     def tells_strings(self) -> bool:
-        """Whether a raw string can be told from other values by what stands around it."""
+        """Whether the strings around a raw string tell it from other values."""
         return bool(self.quote) or "{type}" in self.parameter or "{string}" in self.parameter
 
     @property
@@ -196,7 +196,7 @@ class ToolFormat:
 
     @property
     def first_trigger(self) -> str:
-        """What is looked for in free text; empty if a call begins with the name of its tool."""
+        """The string that is looked for in free text; empty if a call begins with the name of its tool."""
         begin = self.open + self.head
         return self.trigger or begin[: len(begin) - len(begin.lstrip())] + (begin.split() or [""])[0]
 

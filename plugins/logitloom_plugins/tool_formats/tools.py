@@ -103,7 +103,7 @@ def tools_of(given: Any) -> list[Tool]:
 
 
 def plain_tools(given: Any) -> Any:
-    """What :func:`tools_of` takes, as tables, lists, texts and numbers: itself, or its JSON text.
+    """The option ``tools`` as plain data: itself if it has tables, lists, texts and numbers only, else its JSON text.
 
     Example:
         >>> plain_tools([{"name": "now"}])
@@ -118,9 +118,9 @@ class ToolChoice(NamedTuple):
     """Which tools may be called.
 
     Attributes:
-        tools: those that may be.
+        tools: the tools that may be called.
         must: whether there has to be a call.
-        may: whether there may be one.
+        may: whether there may be a call.
     """
 
     tools: list[Tool]
@@ -168,7 +168,7 @@ def call_schema(tools: Sequence[Tool], form: ToolFormat, *, parallel: bool) -> d
     """The JSON Schema of the JSON value of a call.
 
     Args:
-        tools: those that may be called; one if the name stands before the value.
+        tools: the tools that may be called; a single tool if the name stands before the value.
         form: the format.
         parallel: whether an array may have several calls.
     """
@@ -204,7 +204,7 @@ def without_tags(schema: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
 
 
 def _arguments(tool: Tool, number: int, form: ToolFormat) -> dict[str, Any]:
-    """The schema of the arguments, as a document of its own, so that its references stay within it."""
+    """The schema of the arguments, as a document of its own, so that the schema's references stay within it."""
     parameters = _in_order(tool.parameters) if form.sorted else tool.parameters
     if not _refers(parameters) or "$id" in parameters:
         return parameters
@@ -259,9 +259,9 @@ class Property(NamedTuple):
 
     Attributes:
         schema: its schema, as a document of its own.
-        known: the schema that its references lead to.
-        required: whether it must be there.
-        references: finds what its references lead to; ``None`` if there are none.
+        known: the schema after its references are followed.
+        required: whether the property must be there.
+        references: follows the references of the schema; ``None`` if there are none.
         node: the node of ``known`` in the document; ``None`` if there are no references.
     """
 
@@ -298,7 +298,7 @@ class _References:
         """The property whose schema stands at a relative JSON pointer."""
         found = self._document.nodes[self._document.child(parent, schema, pointer)]
         node, seen = found, set[int]()
-        # Follow the references one after the other. In a circle of references it does not matter which one is last.
+        # Follow the references one after the other. In a circle of references any of the schemas may be the last.
         while isinstance(node.schema, Mapping) and (numbers := self._document.references(node)):
             if numbers[0] in seen:
                 break
@@ -335,7 +335,7 @@ def members_of(given: Property, named: str) -> dict[str, Property]:
 
     Args:
         given: the object.
-        named: what it is, for messages.
+        named: the name of the object in messages.
 
     Raises:
         OptionError: if the schema says more than the schemas of its properties and which are required.

@@ -1,4 +1,4 @@
-"""Options of the processor ``json`` that others take for the JSON values which they write."""
+"""The options of the processor ``json`` that other processors take for the JSON values in their texts."""
 
 from __future__ import annotations
 
