@@ -54,6 +54,15 @@ SHORT = {"type": "string", "pattern": "^(a|ab|é|éx)$"}
 #: Schemas of few texts, and all that satisfies them (of equal objects those in another order, too).
 FEW: list[tuple[Any, list[Any]]] = [
     (array(SHORT), orders(["a", "ab", "é", "éx"], 4)),
+    (array({"type": "string", "pattern": "^[ab]*$", "maxLength": 1}), orders(["", "a", "b"], 3)),
+    (array({"enum": ["a", "b"]}, prefixItems=[{"enum": ["c", "a"]}]), [
+        v for v in orders(["a", "b", "c"], 3) if v[:1] != ["b"] and "c" not in v[1:]
+    ]),
+    (
+        array({"type": "object", "properties": {"k": {"enum": ["a", "ab"]}, "l": {"enum": ["", "x"]}},
+               "required": ["k", "l"], "additionalProperties": False}, maxItems=4),
+        orders([{"k": k, "l": other} for k in ("a", "ab") for other in ("", "x")], 4),
+    ),
     (array(SHORT, minItems=2, maxItems=3), [v for v in orders(["a", "ab", "é", "éx"], 3) if len(v) > 1]),
     (array({"type": ["boolean", "null", "string"], "maxLength": 0}, minItems=3), [
         v for v in orders([True, False, None, ""], 4) if len(v) > 2
@@ -190,6 +199,15 @@ def test_an_item_must_not_begin_where_none_is_left() -> None:
     assert read(free, b"[0,0.") is not None
     assert read(free, b"[0,0e") is None
     assert read(free, b"[1,1e") is not None
+
+
+def test_strings_that_only_escapes_write_are_counted() -> None:
+    machine = compile_schema(array({"enum": ["\n", "\t", "\n\n"]}), COMPACT)
+    assert read(machine, rb'["\n","\n') is not None
+    assert read(machine, rb'["\n","\t","') is not None
+    assert read(machine, rb'["\n","\t","\u000a') is not None
+    assert read(machine, rb'["\n","\t","\u0009') is None
+    assert read(machine, rb'["\n","\t","\n\n",') is None
 
 
 def test_names_come_once_in_items() -> None:
@@ -350,12 +368,13 @@ def test_schemas_with_too_many_kinds_of_objects_are_refused() -> None:
 
 
 def test_a_search_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = compile_schema(array({"enum": [f"v{i}" for i in range(30)]}))
-    begun = json.dumps([f"v{i}" for i in range(29)], separators=(",", ":"))[:-1].encode()
-    assert read(machine, begun + b',"v2') is not None
+    schema = array({"enum": [10**i for i in range(30)]})
+    machine = compile_schema(schema)
+    begun = json.dumps([10**i for i in range(29)], separators=(",", ":"))[:-1].encode()
+    assert read(machine, begun + b",1") is not None
     monkeypatch.setattr(distinct_items, "_MOST_SEARCHED", 10)
     with pytest.raises(BudgetExceeded, match="uniqueItems was not found out in 10 steps"):
-        read(compile_schema(array({"enum": [f"v{i}" for i in range(30)]})), begun + b",")
+        read(compile_schema(schema), begun + b",")
 
 
 # -- many texts, and long ones ---------------------------------------------------------------------------

@@ -1,19 +1,22 @@
 """Arrays whose items must all be different (``uniqueItems``): whether the text can still be completed.
 
 An item must not end as a value that equals an earlier item. The *candidates* of an unfinished item are the earlier
-items that it can still become. If there are none, every completion that the machine allows is legal. Otherwise a search
-looks for a completion that differs from all candidates.
+items that it can still become. If there are none, every completion that the machine allows is legal. The same holds in
+a string that has more completions than candidates. Otherwise a search looks for a completion that differs from all
+candidates.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from itertools import takewhile
 from typing import Any, Final
+
+import numpy as np
 
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.names import Linked
+from logitloom_plugins.json_schema.structure.string_states import DEAD, TextContext
 from logitloom_plugins.json_schema.structure.value_reader import (
     BACKSLASH,
     BLANKS,
@@ -31,14 +34,14 @@ __all__ = ["DistinctItems"]
 
 _ENDS: Final = b"]},"
 _DIGITS: Final = b"0123456789"
-#: Strings in :meth:`DistinctItems.candidates`, and results of :meth:`DistinctItems.has_completion`.
+#: Names of :attr:`DistinctItems._names`, and results of :meth:`DistinctItems.has_completion`.
 _MOST_REMEMBERED: Final = 1 << 16
 #: Positions that one search for a completion visits.
 _MOST_SEARCHED: Final = 1 << 15
-
-Candidates = frozenset[bytes | None]
-_SOME: Final[Candidates] = frozenset([None])
-_NONE: Final[Candidates] = frozenset()
+#: Contents of a string that are counted, their bytes, and the entries of a table with which they are.
+_MOST_COUNTED: Final = 1 << 40
+_MOST_BYTES: Final = 256
+_MOST_ENTRIES: Final = 1 << 20
 
 
 class DistinctItems(ItemReader):
@@ -51,60 +54,95 @@ class DistinctItems(ItemReader):
     def __init__(self, machine: Any) -> None:
         super().__init__()
         self._machine = machine
-        #: By container, for names and for values.
-        self._ordered: dict[tuple[Linked[Container], bool], list[bytes]] = {}
+        #: By open object the names that can recur.
+        self._names: dict[Linked[Container], list[bytes]] = {}
         self._remembered = 0
+        self._contents: dict[TextContext, StringContents] = {}
         self._completions: dict[Position, bool] = {}
 
-    def candidates(self, position: ItemPosition) -> Candidates:
-        """The values that an unfinished value or member name can become so that its item may equal an earlier item.
+    def can_recur(self, position: ItemPosition) -> bool:
+        """Whether an unfinished value or member name can become such that its item may equal an earlier item.
 
-        For strings and names the candidates are their characters in UTF-8. For other values the single element ``None``
-        says that there may be candidates; for numbers it is also returned where none of them is equal.
+        Of numbers it is enough that there is an earlier one.
         """
-        frame, phase, text, _ = position
+        frame, phase, text, escape = position
         assert frame is not None
         if text[:1] == b'"':
-            strings, begun = self._strings(frame, phase == "name"), text[1:]
-            left = takewhile(lambda s: s.startswith(begun), strings[bisect_left(strings, begun) :])
-            return frozenset([string for string in left if not position.escape or goes_on(position, string)])
+            strings, first, end = self._begun(position)
+            return any(goes_on(position, string) for string in strings[first:end]) if escape else first < end
         if phase == "name":
-            return _SOME if self._strings(frame, True) else _NONE
+            return bool(self._strings(frame, True))
         if not text and phase != "value":
-            return _SOME if frame.entry.candidates else _NONE
-        values = self.recurring(frame.entry)
+            return bool(frame.entry.candidates)
+        recurring = self.recurring(frame.entry)
         if not text:
-            return _SOME if values else _NONE
+            return recurring.some
         if text[0] in NUMBER:
-            return _SOME if any(self.values[value][0] == "number" for value in values) else _NONE
-        return _SOME if any(value.startswith(text) for value in values) else _NONE
+            return recurring.numbers
+        return any(literal.startswith(text) for literal in recurring.literals)
+
+    def _begun(self, position: ItemPosition) -> tuple[list[bytes], int, int]:
+        """The strings with which an earlier item can recur, in order, and the range with the beginning that is read."""
+        frame, phase, text, _ = position
+        assert frame is not None
+        strings, begun = self._strings(frame, phase == "name"), text[1:]
+        first = bisect_left(strings, begun)
+        # No byte of UTF-8 is as large.
+        return strings, first, bisect_left(strings, begun + b"\xff", first)
 
     def _strings(self, frame: Linked[Container], names: bool) -> list[bytes]:
         """The strings, in order, with which an earlier item can recur as the next value, or name, in a container."""
-        known = self._ordered.get((frame, names))
+        if not names:
+            return self.recurring(frame.entry).strings
+        known = self._names.get(frame)
         if known is None:
-            if names:
-                members = [
-                    *self.listed(frame.entry.done),
-                    *[m for w in frame.entry.candidates for m in self.values[w][1]],
-                ]
-                known = sorted({name for name, _ in members})
-            else:
-                values = [self.values[value] for value in self.recurring(frame.entry)]
-                known = sorted([content for kind, content in values if kind == "string"])
+            members = [
+                *self.listed(frame.entry.done),
+                *[m for w in frame.entry.candidates for m in self.values[w][1]],
+            ]
+            known = sorted({name for name, _ in members})
             if self._remembered > _MOST_REMEMBERED:
-                self._ordered, self._remembered = {}, 0
-            self._ordered[frame, names] = known
+                self._names, self._remembered = {}, 0
+            self._names[frame] = known
             self._remembered += len(known) + 1
         return known
 
     def next_bytes(self, position: ItemPosition) -> frozenset[int] | None:
-        """The bytes after which a string or name still has candidates or is complete as one; ``None`` for any byte."""
+        """The bytes after which a string or name can still recur or has recurred; ``None`` for any byte."""
         if position.text[:1] != b'"' or position.escape:
             return None
-        length = len(position.text) - 1
-        strings = [candidate for candidate in self.candidates(position) if candidate is not None]
-        return frozenset([BACKSLASH, *[string[length] if len(string) > length else QUOTE for string in strings]])
+        begun = position.text[1:]
+        strings, at, end = self._begun(position)
+        found = {BACKSLASH}
+        while at < end:
+            string = strings[at]
+            if len(string) == len(begun):
+                found.add(QUOTE)
+                at += 1
+            else:
+                byte = string[len(begun)]
+                found.add(byte)
+                at = bisect_left(strings, begun + bytes([byte + 1]), at, end)
+        return frozenset(found)
+
+    def has_other_strings(self, position: Position) -> bool | None:
+        """Whether a string value has a completion with which no earlier item recurs; ``None`` if a search must tell."""
+        kind, context, content_state, count, *_ = self._machine.states[position.state]
+        if kind != "text" or not isinstance(context, TextContext) or position.items.escape:
+            return None
+        contents = self._contents.get(context)
+        if contents is None:
+            contents = self._contents[context] = StringContents(context)
+        strings, first, end = self._begun(position.items)
+        number = contents.number(content_state, count)
+        if number > end - first:
+            return True
+        assert position.items.frame is not None
+        container = position.items.frame.entry
+        if not contents.exact or container.kind != "distinct" or container.candidates:
+            return None
+        # A string that is an item itself must not be any of the earlier ones.
+        return number > sum(map(contents.has, strings[first:end]))
 
     def has_completion(self, reached: Position) -> bool:
         """Whether a text inside an array with ``uniqueItems`` can be completed without a repeated item.
@@ -112,8 +150,12 @@ class DistinctItems(ItemReader):
         Raises:
             BudgetExceeded: if the search visits more than 32768 positions.
         """
-        if not self.candidates(reached.items):
+        if not self.can_recur(reached.items):
             return True
+        if reached.items.text[:1] == b'"':
+            decided = self.has_other_strings(reached)
+            if decided is not None:
+                return decided
         # Whitespace does not change the value, so positions inside whitespace share the state after it.
         reached = reached._replace(state=self._machine.before_gap(reached.state))
         known = self._completions.get(reached)
@@ -138,7 +180,21 @@ class DistinctItems(ItemReader):
             current = (pending or later).popleft()
             position = current.items
             in_string = position.text[:1] == b'"'
-            codes = self._machine.possible(current.state)
+            if in_string:
+                decided = self.has_other_strings(current)
+                if decided:
+                    return True
+                if decided is not None:
+                    continue
+            wanted = self.next_bytes(position)
+            if wanted is not None:
+                _, context, content_state, *_ = self._machine.states[current.state]
+                others = (*self._machine.strings.steps(context, content_state), QUOTE)
+                if any(byte not in wanted and self._goes_on(current, byte) for byte in others):
+                    return True
+                codes = [byte for byte in sorted(wanted) if self._machine.code(current.state, byte) != DEAD]
+            else:
+                codes = self._machine.possible(current.state)
             if not in_string:
                 # Whitespace is skipped unless it is mandatory. Bytes that end a value decide most searches at once.
                 codes = [byte for byte in codes if byte not in BLANKS] or codes
@@ -151,7 +207,7 @@ class DistinctItems(ItemReader):
                 if byte == COMMA and not in_string:
                     # The comma ends a number. ``check_distinct`` has ensured that another item can follow.
                     after = after._replace(phase="next")
-                if not after.frame or not self.candidates(after):
+                if not after.frame or not self.can_recur(after):
                     return True
                 key = following._replace(items=self._alike(following.items))
                 if key not in seen:
@@ -159,6 +215,11 @@ class DistinctItems(ItemReader):
                     # An escape sequence is another spelling of a character and seldom leads to another value.
                     (later if in_string and (position.escape or byte == BACKSLASH) else pending).append(following)
         return False
+
+    def _goes_on(self, current: Position, byte: int) -> bool:
+        """Whether the machine takes a byte."""
+        code = self._machine.code(current.state, byte)
+        return code != DEAD and self._machine.read(current, bytes([byte]), can_end=False) is not None
 
     def _alike(self, position: ItemPosition) -> ItemPosition:
         """An equivalent position with fewer digits, so that the search visits finitely many prefixes of numbers.
@@ -176,3 +237,61 @@ class DistinctItems(ItemReader):
         fraction = mantissa.partition(b".")[2]
         zeros = len(fraction) - len(fraction.rstrip(b"0"))
         return position._replace(text=text[: len(text) - max(zeros - self.digits - 1, 0)])
+
+
+class StringContents:
+    """The contents of a string, counted.
+
+    Args:
+        context: the string.
+
+    Attributes:
+        exact: whether all numbers below 2**40 are exact; otherwise there may be more contents.
+    """
+
+    def __init__(self, context: TextContext) -> None:
+        self._context = context
+        self._members: dict[bytes, bool] = {}
+        content, automaton = context.content, context.content.automaton
+        self._states = automaton.states if content.counts else 0
+        counts = content.points[-1] + 1 if content.counts else 1
+        self.exact = False
+        self._numbers = np.zeros(counts * automaton.states)
+        if counts * automaton.next.size > _MOST_ENTRIES:
+            return
+        following = content.counted_steps() if content.counts else automaton.next
+        sizes = np.bincount(automaton.byte_class, minlength=following.shape[1])
+        ends = np.array([self._may_end(at, count) for count in range(counts) for at in range(automaton.states)])
+        alive, found = following >= 0, ends.astype(np.float64)
+        for _ in range(_MOST_BYTES):
+            more = np.minimum(ends + (found.take(following, mode="clip") * alive) @ sizes, _MOST_COUNTED)
+            self.exact = np.array_equal(more, found)
+            if self.exact:
+                break
+            found = more
+        self._numbers = found
+
+    def _may_end(self, content_state: int, count: int) -> bool:
+        between = self._context.content.automaton.boundaries[content_state]
+        return bool(between) and self._context.end(content_state, count) != DEAD
+
+    def number(self, content_state: int, count: int) -> float:
+        """How many contents go on from a state, with some characters, at least."""
+        return float(self._numbers[count * self._states + content_state])
+
+    def has(self, string: bytes) -> bool:
+        """Whether some characters are a content."""
+        known = self._members.get(string)
+        if known is None:
+            content = self._context.content
+            state, count = self._context.start, 0
+            for byte in string:
+                count += content.automaton.boundaries[state]
+                state = int(content.automaton.next[state, content.automaton.byte_class[byte]])
+                if state < 0:
+                    break
+            known = state >= 0 and self._may_end(state, content.counted(count) if content.counts else 0)
+            if len(self._members) >= _MOST_REMEMBERED:
+                self._members.clear()
+            self._members[string] = known
+        return known

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import insort
 from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.structure.names import Linked
@@ -26,6 +27,7 @@ __all__ = [
     "ItemPosition",
     "ItemReader",
     "Position",
+    "Recurring",
     "Stack",
     "characters_of",
     "goes_on",
@@ -64,6 +66,27 @@ class Container(NamedTuple):
     done: Linked[Any] | None = None
     name: bytes | None = None
     candidates: frozenset[bytes] = frozenset()
+
+
+class Recurring(NamedTuple):
+    """The values with which an earlier item can recur, by type.
+
+    Attributes:
+        strings: the characters of strings as UTF-8, in ascending order.
+        numbers: whether there is a number.
+        literals, arrays, objects: canonical texts.
+    """
+
+    strings: list[bytes]
+    numbers: bool
+    literals: frozenset[bytes]
+    arrays: frozenset[bytes]
+    objects: frozenset[bytes]
+
+    @property
+    def some(self) -> bool:
+        """Whether there is any."""
+        return bool(self.strings or self.numbers or self.literals or self.arrays or self.objects)
 
 
 class ItemPosition(NamedTuple):
@@ -110,6 +133,9 @@ class ItemReader:
         self.digits = 0
         self._listed: dict[Linked[Any], tuple[Any, ...]] = {}
         self._listed_size = 0
+        #: By container, or by the items of one in which nothing else can recur.
+        self._recurring: dict[Any, Recurring] = {}
+        self._recurring_size = 0
 
     def begin(self) -> ItemPosition:
         """The position after the bracket that begins an outermost array."""
@@ -162,8 +188,8 @@ class ItemReader:
         if byte in b"]}":
             return self._closed(frame)
         if byte in b"[{":
-            kind = "object" if byte == ord("{") else "array"
-            candidates = frozenset([value for value in self.recurring(frame.entry) if self.values[value][0] == kind])
+            recurring = self.recurring(frame.entry)
+            kind, candidates = ("object", recurring.objects) if byte == ord("{") else ("array", recurring.arrays)
             return ItemPosition(Linked(Container("distinct" if distinct else kind, None, None, candidates), frame))
         return ItemPosition(frame, "name" if is_object and phase == "open" else phase, bytes([byte]))
 
@@ -210,9 +236,29 @@ class ItemReader:
             left = [whole for whole in candidates if self.values[whole][1][following.length - 1 :][:1] == (entry,)]
         return ItemPosition(Linked(Container(container, following, None, frozenset(left)), frame.before), "next")
 
-    def recurring(self, container: Container) -> set[bytes]:
+    def recurring(self, container: Container) -> Recurring:
         """The values of the next item, or of the member whose name was read, with which an earlier item can recur."""
         kind, done, name, candidates = container
+        is_plain = kind == "distinct" and not candidates
+        key: Any = done if is_plain else container
+        known = self._recurring.get(key)
+        if known is None:
+            before = self._recurring.get(done.before) if is_plain and done is not None else None
+            if before is not None and done is not None:
+                known = self._and_another(before, done.entry)
+            elif is_plain:
+                known = self._by_type(set(self.listed(done)))
+            else:
+                known = self._by_type(self._next_values(kind, done, name, candidates))
+            if self._recurring_size > _MOST_LISTED:
+                self._recurring, self._recurring_size = {}, 0
+            self._recurring[key] = known
+            self._recurring_size += len(known.strings) + len(known.arrays) + len(known.objects) + 1
+        return known
+
+    def _next_values(
+        self, kind: str, done: Linked[Any] | None, name: bytes | None, candidates: frozenset[bytes]
+    ) -> set[bytes]:
         wholes = [self.values[whole][1] for whole in candidates]
         if name is not None:
             return {value for members in wholes for other, value in members if other == name}
@@ -221,6 +267,26 @@ class ItemReader:
             *[items[count] for items in wholes if len(items) > count],
             *(self.listed(done) if kind == "distinct" else ()),
         }
+
+    def _by_type(self, texts: set[bytes]) -> Recurring:
+        of_type: dict[str, list[bytes]] = {}
+        for text in texts:
+            of_type.setdefault(self.values[text][0], []).append(text)
+        literals, arrays, objects = (frozenset(of_type.get(kind, ())) for kind in ("literal", "array", "object"))
+        strings = sorted([self.values[text][1] for text in of_type.get("string", ())])
+        return Recurring(strings, "number" in of_type, literals, arrays, objects)
+
+    def _and_another(self, before: Recurring, text: bytes) -> Recurring:
+        """The same with the canonical text of one more item, which is different from all."""
+        kind, content = self.values[text]
+        if kind == "number":
+            return before._replace(numbers=True)
+        if kind == "string":
+            strings = before.strings.copy()
+            insort(strings, content)
+            return before._replace(strings=strings)
+        field = f"{kind}s"
+        return before._replace(**{field: getattr(before, field) | {text}})
 
     def _closed(self, frame: Linked[Container]) -> ItemPosition | None:
         if frame.before is None:

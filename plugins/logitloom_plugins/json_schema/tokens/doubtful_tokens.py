@@ -78,7 +78,7 @@ class DoubtfulTokens:
         return frozenset([BACKSLASH, *[(*name, QUOTE)[len(begun)] for name in names if name.startswith(begun)]])
 
     def _can_recur(self, position: ItemPosition) -> bool:
-        return bool(position.frame and self._machine.distinct.candidates(position))
+        return bool(position.frame and self._machine.distinct.can_recur(position))
 
     def _alike(self, position: Position, names: list[bytes]) -> NDArray[np.int32]:
         """The tokens after which an unfinished item or name can still be an earlier one, or is refused as one."""
@@ -104,7 +104,8 @@ class DoubtfulTokens:
                 if after is None:
                     ended.append(child)
                 elif after.state in machine.tracked if names else self._can_recur(after.items):
-                    here.append(child)
+                    if names or not machine.distinct.has_other_strings(after):
+                        here.append(child)
                     pending.append((child, after))
         first_here, first_ended = trie.first.take(here), trie.first.take(ended)
         positions = [
