@@ -1,6 +1,6 @@
 """How the cost of a JSON Schema grows with its size: this library and llguidance in one process, on one vocabulary.
 
-    python benchmarks/growth.py [--curves properties enums ...] [--budget 20]
+    python benchmarks/growth.py [--curves properties enums ...] [--budget 20] [--curve-seconds 120] [--write]
 
 Each curve is a family of schemas with one size that grows: properties, required properties, listed strings, numbers
 and objects, alternatives, tagged alternatives, unique items, dependent names, nesting, lengths of strings, rows
@@ -8,7 +8,10 @@ of a batch, and ids of the vocabulary. Per size and engine: time to compile, fro
 and the longest step (mask and advance) along one valid document, in ms of processor time; the median of three runs.
 The last column is the time of this library in parts of that of llguidance, for all of it together: compile, first mask
 and the steps of the document. An engine that refuses a schema, or takes more than ``--budget`` seconds, is left
-out from that size on, with the reason. Tables of the vocabulary are made before, by both engines.
+out from that size on, with the reason. The sizes that are left when a curve has taken ``--curve-seconds`` are left out.
+Each curve is printed as soon as it is measured. Tables of the vocabulary are made before, by both engines.
+
+With ``--write`` the page goes to ``benchmarks/results/growth.md``, too, each curve as soon as it is measured.
 """
 
 from __future__ import annotations
@@ -19,16 +22,18 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from conditions import heading
-from json_schema import LLGuidance, Ours, Tokenizer, table, tekken
+from json_schema import LLGuidance, Ours, Tokenizer, rows_of, table, tekken
 
 from logitloom import Vocabulary
 from logitloom.errors import LogitloomError
 
 _RUNS = 3
+_PAGE = Path(__file__).parent / "results" / "growth.md"
 _RANDOM = random.Random(4)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _TEXT = {"type": "string"}
@@ -116,6 +121,10 @@ CURVES: dict[str, tuple[tuple[int, ...], Callable[[int], Case]]] = {
 }
 
 
+#: Sizes of the curve ``vocabulary``.
+VOCABULARIES = (2**14, 2**15, 2**16, 2**17)
+
+
 class Found(NamedTuple):
     """Times of one run in ms: to compile, of the first mask, and of each step along the document."""
 
@@ -173,64 +182,85 @@ def smaller(vocabulary: Vocabulary, size: int) -> Vocabulary:
     return Vocabulary(texts[:size], eos=vocabulary.eos, name=f"{vocabulary.name} of {size}")
 
 
-def lines_of(curve: str, engines: list[Any], tokenize: Tokenizer, budget: float) -> Iterator[list[Any]]:
-    """One line per size and engine."""
-    sizes, make = CURVES[curve]
+def line_pair(
+    curve: str, size: int, engines: list[Any], case: Case, ids: list[int], budget: float, refused: dict[str, str]
+) -> list[list[Any]]:
+    """One line per engine for one size; ``refused`` gets the engines that are left out of larger sizes."""
+    whole: dict[str, float] = {}
+    lines = []
+    for engine in engines:
+        found = refused.get(engine.name) or measured(engine, case, ids, budget)
+        if isinstance(found, str):
+            refused[engine.name] = found
+            lines.append([curve, size, engine.name, found, "", "", "", ""])
+            continue
+        whole[engine.name] = found.whole
+        mean, worst = float(np.mean(found.steps)), max(found.steps)
+        lines.append([curve, size, engine.name, found.compiled, found.first, mean, worst, ""])
+    if len(whole) == len(engines):
+        lines[0][-1] = whole[engines[0].name] / whole[engines[1].name]
+    return lines
+
+
+def written(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def lines_of(
+    curve: str, engines: list[Any], vocabulary: Vocabulary, tokenize: Tokenizer, budget: float, seconds: float
+) -> Iterator[list[Any]]:
+    """One line per size and engine, for ``seconds`` of processor time and the size that is measured then."""
+    until = time.process_time() + seconds
     refused: dict[str, str] = {}
-    for size in sizes:
-        case = make(size)
-        ids = tokenize(json.dumps(case.document, separators=(",", ":")).encode())
-        whole: dict[str, float] = {}
-        lines = []
-        for engine in engines:
-            found = refused.get(engine.name) or measured(engine, case, ids, budget)
-            if isinstance(found, str):
-                refused[engine.name] = found
-                lines.append([curve, size, engine.name, found, "", "", "", ""])
-                continue
-            whole[engine.name] = found.whole
-            mean, worst = float(np.mean(found.steps)), max(found.steps)
-            lines.append([curve, size, engine.name, found.compiled, found.first, mean, worst, ""])
-        if len(whole) == len(engines):
-            lines[0][-1] = whole[engines[0].name] / whole[engines[1].name]
-        yield from lines
+    for size in VOCABULARIES if curve == "vocabulary" else CURVES[curve][0]:
+        if time.process_time() > until:
+            yield [curve, size, "both", f"not measured: the curve took more than {seconds:g} s", "", "", "", ""]
+            continue
+        if curve != "vocabulary":
+            case = CURVES[curve][1](size)
+            yield from line_pair(curve, size, engines, case, tokenize(written(case.document)), budget, refused)
+            continue
+        part = vocabulary if size >= vocabulary.size else smaller(vocabulary, size)
+        case, own = members(20), [Ours(part), LLGuidance(part)]
+        ids = Tokenizer(part)(written(case.document))
+        for engine in own:
+            run(engine, case, ids, budget)
+        yield from line_pair(curve, part.size, own, case, ids, budget, refused)
 
 
 def main() -> None:
+    every = (*CURVES, "vocabulary")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--curves", nargs="+", choices=(*CURVES, "vocabulary"), default=(*CURVES, "vocabulary"))
+    parser.add_argument("--curves", nargs="+", choices=every, default=every)
     parser.add_argument("--budget", type=float, default=20.0, help="most seconds of a run")
+    parser.add_argument("--curve-seconds", type=float, default=120.0, help="seconds after which no size is begun")
+    parser.add_argument("--write", action="store_true", help=f"write {_PAGE.name} beside the other results")
     given = parser.parse_args()
     vocabulary = tekken()
-    print(heading("numba", "torch", "llguidance", "mistral-common"))
+    shown: list[str] = []
+
+    def show(text: str) -> None:
+        print(text, flush=True)
+        shown.append(text)
+        if given.write:
+            _PAGE.write_text("\n".join(shown) + "\n", encoding="utf-8")
+
+    show("# How the cost of a JSON Schema grows with its size\n")
+    show(heading("numba", "torch", "llguidance", "mistral-common"))
     tokenize = Tokenizer(vocabulary)
     engines: list[Any] = [Ours(vocabulary), LLGuidance(vocabulary)]
     usual = members(20)
     for engine in engines:
-        run(engine, usual, tokenize(json.dumps(usual.document, separators=(",", ":")).encode()), given.budget)
+        run(engine, usual, tokenize(written(usual.document)), given.budget)
     gc.disable()
-    lines = [
-        line for curve in given.curves if curve in CURVES for line in lines_of(curve, engines, tokenize, given.budget)
-    ]
-    for size in (2**14, 2**15, 2**16, 2**17) if "vocabulary" in given.curves else ():
-        part = vocabulary if size >= vocabulary.size else smaller(vocabulary, size)
-        ids = Tokenizer(part)(json.dumps(usual.document, separators=(",", ":")).encode())
-        found = []
-        for kind in (Ours, LLGuidance):
-            engine = kind(part)
-            run(engine, usual, ids, given.budget)
-            found.append(measured(engine, usual, ids, given.budget))
-        for engine, times in zip(engines, found, strict=True):
-            assert isinstance(times, Found)
-            ratio = found[0].whole / found[1].whole if engine is engines[0] else ""
-            row = [times.compiled, times.first, float(np.mean(times.steps)), max(times.steps), ratio]
-            lines.append(["vocabulary", part.size, engine.name, *row])
-    print(
-        table(("curve", "size", "engine", "compile ms", "first mask ms", "step ms", "longest step ms", "times"), lines)
-    )
-    last = {line[0]: line for line in lines if line[-1] != ""}
-    above = [f"{curve} ({line[-1]:.1f})" for curve, line in last.items() if line[-1] > 3]
-    print(f"\nAt their largest size above three times llguidance's time: {', '.join(above) or 'none'}.")
+    show(table(("curve", "size", "engine", "compile ms", "first mask ms", "step ms", "longest step ms", "times"), []))
+    last: dict[str, float] = {}
+    for curve in given.curves:
+        lines = [*lines_of(curve, engines, vocabulary, tokenize, given.budget, given.curve_seconds)]
+        show(rows_of(lines))
+        last |= {str(line[0]): line[-1] for line in lines if line[-1] != ""}
+    above = [f"{curve} ({times:.1f})" for curve, times in last.items() if times > 3]
+    show(f"\nAt their largest size above three times llguidance's time: {', '.join(above) or 'none'}.")
 
 
 if __name__ == "__main__":

@@ -353,9 +353,13 @@ def stepping(
 
 def table(head: tuple[str, ...], lines: list[list[Any]]) -> str:
     """A table in Markdown."""
+    return rows_of([[*head], ["---"] * len(head), *lines])
+
+
+def rows_of(lines: list[list[Any]]) -> str:
+    """Rows of a table in Markdown."""
     shown = [[f"{v:.2f}" if isinstance(v, float) else str(v) for v in line] for line in lines]
-    body = ["| " + " | ".join(line) + " |" for line in ([*head], ["---"] * len(head), *shown)]
-    return "\n".join(body)
+    return "\n".join("| " + " | ".join(line) + " |" for line in shown)
 
 
 def main() -> None:
