@@ -164,27 +164,32 @@ def atoms(formula: Formula, member: str | None = None) -> tuple[Formula, ...]:
         return ()
     if formula[0] not in _OPERATORS:
         return (formula,)
-    found = []
-    seen = set()
+    found: dict[Formula, None] = {}
+    # By identity, because the hash of a long formula takes as long as a visit to its parts.
+    seen: set[int] = set()
     stack = [formula]
     while stack:
         part = stack.pop()
-        if isinstance(part, bool) or part in seen:
+        if isinstance(part, bool):
             continue
-        seen.add(part)
-        if part[0] == "!":
+        kind = part[0]
+        if kind not in _OPERATORS:
+            found[part] = None
+            continue
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if kind == "!":
             stack.append(part[1])
-        elif part[0] == "?":
+        elif kind == "?":
             selection = Selection.of(part)
             if selection.name == member:
-                found.append(part)
+                found[part] = None
                 stack.extend(reversed(selection.cases))
             else:
                 stack.append(selection.whole)
-        elif part[0] in _OPERATORS:
-            stack.extend(reversed(part[1]))
         else:
-            found.append(part)
+            stack.extend(reversed(part[1]))
     return tuple(found)
 
 

@@ -126,6 +126,8 @@ class ObjectPlan(Name):
         self.members: dict[tuple[ObjectFrame, Any], Member | None] = {}
         self._children: dict[Any, Formula] = {}
         self._possible: tuple[list[int], int] | None = None
+        #: Index within ``required`` from which on each name is known to have a value.
+        self._valued_from = len(self.required)
 
     def declares(self, key: Any) -> bool:
         """Whether a key is one of the declared names, which come in their order and so never twice."""
@@ -152,6 +154,19 @@ class ObjectPlan(Name):
         """The names that must still come, from a declared name on; undeclared ones after them, in order."""
         return [*[self.names[at] for at in self.required[bisect_left(self.required, position) :]], *sorted(missing)]
 
+    def has_values(self, position: int, missing: frozenset[str]) -> bool:
+        """Whether there is a value for each name that must still come; arguments as of :meth:`required_names`."""
+        at = bisect_left(self.required, position)
+        names = [self.names[index] for index in self.required[at : self._valued_from]]
+        if not all(self._has_value(("name", name)) for name in (*names, *sorted(missing))):
+            return False
+        # That a value exists never becomes false, so each name is asked once, not after each member.
+        self._valued_from = min(self._valued_from, at)
+        return True
+
+    def _has_value(self, key: Any) -> bool:
+        return bool(self.owner.possible(ValueConstraint(self.hard_child(key))))
+
     def next_keys(self, position: int) -> int:
         """The keys that may come next, as bits, in a completable object without soft or extra formulas.
 
@@ -172,7 +187,7 @@ class ObjectPlan(Name):
         return bits[-1] & ~bits[position] | rest
 
     def _bit_if_possible(self, key: Any) -> int:
-        return int(self.keys.bit[key]) if self.owner.possible(ValueConstraint(self.hard_child(key))) else 0
+        return int(self.keys.bit[key]) if self._has_value(key) else 0
 
     def is_additional(self, key: Any, names: frozenset[str], patterns: frozenset[str]) -> bool:
         """Whether a key is not one of ``names`` and matches none of ``patterns``."""
@@ -268,7 +283,9 @@ def _settled(
     new, soft, extras = rest
     if new:
         missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
-        plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys.key, (*plan.hard, *new))
+        # Required names that have come are dropped: after them, frames on different ways are equal.
+        before = [a for a in plan.hard if a[0] != "req" or plan.index.get(a[1], position) >= position]
+        plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys.key, (*before, *new))
     return ObjectFrame(plan, position, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
 
 

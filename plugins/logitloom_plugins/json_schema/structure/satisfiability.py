@@ -321,8 +321,8 @@ class Satisfiability:
             last = min(items.least, items.varied + 1)
             hard = [items.hard_item(index) for index in range(min(frame.length, last), last)] if simple else None
         elif simple and not frame.plan.counts:
-            names = frame.plan.required_names(frame.position, frame.missing)
-            hard = [frame.plan.hard_child(("name", name)) for name in names]
+            lives = frame.plan.has_values(frame.position, frame.missing)
+            return lives, lives
         if hard is not None:
             lives = all(self.possible(ValueConstraint(must)) for must in hard)
             return lives, lives

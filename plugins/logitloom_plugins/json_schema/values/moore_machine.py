@@ -9,7 +9,7 @@ References:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,18 @@ from logitloom.automata.deterministic.product import product
 from logitloom.automata.deterministic.reach import ends_reachable, steps_to
 from logitloom.automata.patterns.utf8 import byte_sequences
 
-__all__ = ["BEGINNING", "CONTINUING", "LEADING", "UNESCAPED", "Columns", "MooreMachine", "Output", "encodable", "joint"]
+__all__ = [
+    "BEGINNING",
+    "CONTINUING",
+    "LEADING",
+    "UNESCAPED",
+    "Columns",
+    "MooreMachine",
+    "Output",
+    "encodable",
+    "joint",
+    "trie",
+]
 
 Output = Any
 
@@ -229,6 +240,30 @@ def _columns(byte_class: bytes, ascii_only: bool) -> Columns:
 @lru_cache(maxsize=2048)
 def _columns_of(byte_class: bytes, read: tuple[int, ...]) -> NDArray[np.uint8]:
     return np.unique(np.frombuffer(byte_class, dtype=np.uint8)[list(read)])
+
+
+def trie(children: Sequence[Mapping[int, int]], outputs: Sequence[Output], tracker: BudgetTracker) -> MooreMachine:
+    """The machine of a prefix trie whose first state is its root.
+
+    Args:
+        children: per state the next states by byte.
+        outputs: per state.
+        tracker: the budget.
+
+    Raises:
+        BudgetExceeded: if the table takes too many bytes.
+    """
+    sources = np.repeat(np.arange(len(children)), [len(row) for row in children])
+    read = np.fromiter((byte for row in children for byte in row), dtype=np.intp, count=len(sources))
+    reached = np.fromiter((target for row in children for target in row.values()), dtype=np.int32, count=len(sources))
+    # Column 0 is that of the bytes without any step.
+    used = np.unique(read)
+    byte_class: NDArray[np.uint8] = np.zeros(256, dtype=np.uint8)
+    byte_class[used] = np.arange(1, len(used) + 1)
+    tracker.check_bytes(4 * len(children) * (len(used) + 1))
+    table = np.full((len(children), len(used) + 1), DEAD, dtype=np.int32)
+    table[sources, byte_class[read]] = reached
+    return MooreMachine(byte_class, table, outputs)
 
 
 def joint(

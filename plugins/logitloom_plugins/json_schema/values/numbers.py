@@ -23,7 +23,7 @@ import numpy as np
 
 from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, is_atom, memberships, parts_of
-from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output, joint
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output, joint, trie
 
 __all__ = ["number_automaton"]
 
@@ -37,8 +37,6 @@ _MOST_SMALL: Final = Fraction(1, 10**4)
 _RELATIONS: Final = {"ge": (0, 1), "gt": (1,), "le": (-1, 0), "lt": (-1,)}
 #: Characters of a number beside its digits; those of one entry mean the same.
 _SIGNS: Final = ("-", "+", ".", "eE")
-#: The columns of listed numbers: no state has a step with any other byte.
-_LISTED: Final = b"0123456789-."
 _ZERO: Final = ord("0")
 #: The label of a whole number of a list that is written with a fraction.
 _OTHERWISE: Final = "otherwise"
@@ -201,14 +199,7 @@ def _listed(
             outputs[following] = output
             if repeat:
                 children[following][_ZERO] = following
-    byte_class = np.zeros(256, dtype=np.uint8)
-    byte_class[list(_LISTED)] = np.arange(1, len(_LISTED) + 1)
-    table = np.full((len(children), len(_LISTED) + 1), DEAD, dtype=np.int32)
-    sources = np.repeat(np.arange(len(children)), [len(row) for row in children])
-    read = np.fromiter((byte for row in children for byte in row), dtype=np.intp, count=len(sources))
-    reached = np.fromiter((target for row in children for target in row.values()), dtype=np.int32, count=len(sources))
-    table[sources, byte_class[read]] = reached
-    return MooreMachine(byte_class, table, outputs)
+    return trie(children, outputs, tracker)
 
 
 @lru_cache(maxsize=64)

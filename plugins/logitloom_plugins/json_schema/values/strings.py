@@ -28,6 +28,7 @@ from logitloom_plugins.json_schema.values.moore_machine import (
     Output,
     encodable,
     joint,
+    trie,
 )
 
 __all__ = ["FREE_FOREVER", "Content", "content_of", "string_problem"]
@@ -377,15 +378,29 @@ def _finite(
     lists = memberships([atom for atom in everything if atom[0] == "any"])
     others = [(atom, language(atom, tracker.budget)) for atom in everything if atom[0] != "any"]
     found: dict[str, Output] = {}
+    outputs: dict[frozenset[Formula], Output] = {}
     for text in texts:
-        found[text] = output({*lists[text], *[atom for atom, dfa in others if dfa.fullmatch(text)]})
+        holding = lists[text].union([atom for atom, dfa in others if dfa.fullmatch(text)]) if others else lists[text]
+        if holding not in outputs:
+            outputs[holding] = output(holding)
+        found[text] = outputs[holding]
     return _of_texts({text: each for text, each in found.items() if each is not None}, tracker)
 
 
 def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMachine:
     """The prefix trie of some texts, each with its output."""
-    dfa = choice(outputs, budget=tracker.budget, minimal=False)
-    found: list[Output] = [None] * dfa.states
-    for text, output in outputs.items():
-        found[dfa.walk(text.encode())] = output
-    return MooreMachine(dfa.byte_class, dfa.next, found, dfa.start)
+    children: list[dict[int, int]] = [{}]
+    found: list[Output] = [None]
+    for text, output in sorted(outputs.items()):
+        state = 0
+        for byte in text.encode():
+            row = children[state]
+            following = row.get(byte)
+            if following is None:
+                following = row[byte] = len(children)
+                children.append({})
+                found.append(None)
+            state = following
+        found[state] = output
+        tracker.check_states(len(children))
+    return trie(children, found, tracker)

@@ -1,0 +1,80 @@
+"""The work for a schema with many names is in proportion to the number of names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from logitloom_plugins.json_schema.structure.machine import Machine, accepts
+from logitloom_plugins.json_schema.structure.members import ValueConstraint
+from logitloom_plugins.json_schema.structure.objects import ObjectPlan
+from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
+from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+
+WHOLE = {"type": "integer"}
+
+
+def names(count: int) -> list[str]:
+    return [f"name{index}" for index in range(count)]
+
+
+def read_along(schema: Any, document: Any) -> Machine:
+    machine = compile_schema(schema)
+    assert accepts(machine, json.dumps(document, separators=(",", ":")))
+    return machine
+
+
+def in_a_circle(count: int) -> dict[str, Any]:
+    every = names(count)
+    wanted = {name: [following] for name, following in zip(every, [*every[1:], every[0]], strict=True)}
+    return {"properties": dict.fromkeys(every, WHOLE), "additionalProperties": False, "dependentRequired": wanted}
+
+
+def test_names_that_ask_for_one_another_make_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ObjectPlan] = []
+    initialise = ObjectPlan.__init__
+
+    def counted(plan: ObjectPlan, *arguments: Any) -> None:
+        made.append(plan)
+        initialise(plan, *arguments)
+
+    monkeypatch.setattr(ObjectPlan, "__init__", counted)
+    found = []
+    for count in (20, 40):
+        made.clear()
+        machine = read_along(in_a_circle(count), dict.fromkeys(names(count), 1))
+        found.append(len(made))
+        assert accepts(machine, "{}")
+        assert not accepts(machine, '{"name0":1}')
+        assert not accepts(machine, json.dumps(dict.fromkeys(names(count)[1:], 1)))
+    assert found[1] < 3 * found[0]
+
+
+def test_each_required_name_is_asked_for_a_value_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ValueConstraint] = []
+    possible = Satisfiability.possible
+
+    def counted(values: Satisfiability, demand: ValueConstraint) -> bool:
+        asked.append(demand)
+        return possible(values, demand)
+
+    monkeypatch.setattr(Satisfiability, "possible", counted)
+    found = []
+    for count in (40, 80):
+        asked.clear()
+        every = dict.fromkeys(names(count), WHOLE)
+        schema = {"type": "object", "properties": every, "required": names(count)}
+        read_along(schema, dict.fromkeys(every, 1))
+        found.append(len(asked))
+    assert found[1] < 3 * found[0]
+
+
+def test_a_required_name_without_a_value_is_found_after_others_were() -> None:
+    every = dict.fromkeys(names(4), WHOLE)
+    inner = {"properties": every | {"none": False}, "required": ["name0", "name3", "none"]}
+    assert not compile_schema({"type": "object", **inner}).satisfiable
+    machine = compile_schema({"properties": {"a": {"type": "object", **inner}, "b": WHOLE}})
+    assert accepts(machine, '{"b":1}')
+    assert not accepts(machine, '{"a":{"name0":1,"name3":1}}')
