@@ -1,6 +1,4 @@
-"""Context-free grammars over characters, as read from GBNF, and facts about a grammar: recursion, size, useless
-rules.
-"""
+"""Context-free grammars over characters, as read from GBNF, and their recursion, size and useless rules."""
 
 from __future__ import annotations
 

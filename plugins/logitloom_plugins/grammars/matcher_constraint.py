@@ -1,5 +1,4 @@
-"""Constraints over the matchers of a grammar engine: the state is the sequence of tokens, the matcher is a cached
-value.
+"""Constraints over the matchers of a grammar engine: the state is the tokens, the matcher is a cached value.
 
 A matcher of an engine changes when it reads a token, exists in one process only, and cannot be compared. So it is no
 state. The state is the sequence of tokens (:class:`TokensRead`). The matcher after these tokens is found in a bounded

@@ -34,12 +34,12 @@ class AdaptivePState(NamedTuple):
 
 @dataclass(frozen=True)
 class AdaptiveP(Processor):
-    """Replace logits by how near their probabilities are to a target that makes up for what was chosen before.
+    """Replace each logit by the closeness of its probability to a target, which makes up for earlier choices.
 
     ``out = 5 - 10 * d ** 2 / (1 + d)`` with ``d = abs(p - aim) / 0.3`` and ``aim = 2 target - average``, between 0 and
-    1. The average is that of the probabilities that chosen tokens had before the replacement, older ones decayed; it
-    begins at the target. Unlikely tokens get about the same logit, all of them, so truncate before it, with ``min_p``
-    for instance; forbidden tokens stay forbidden. Put it last in a chain.
+    1. The average is over the probabilities that chosen tokens had before the replacement, with older tokens decayed;
+    it begins at the target. All unlikely tokens get about the same logit, so put a truncation such as ``min_p`` before
+    this processor; forbidden tokens stay forbidden. Put it last in a chain.
 
     The state depends on the logits of every step, so nothing can be skipped or rebuilt.
 

@@ -28,8 +28,9 @@ class Choice(ConstraintProcessor):
     tokens too, as the semantic ids of generative retrieval need; a text may be split into tokens in any way.
 
     Up to 4,096 texts of together 100,000 bytes become tables, also for compiled loops. More texts, and lists of ids,
-    stay a sorted list in which each step is a binary search: a million is ready in seconds. Give those as a
-    :class:`~logitloom.automata.Catalogue`, which takes their bytes and 4 more each (lists of ids: 4 bytes an id).
+    stay a sorted list in which each step is a binary search: a million is ready in seconds. Give such texts as a
+    :class:`~logitloom.automata.Catalogue`, which takes the bytes of the texts and 4 more per text (lists of ids: 4
+    bytes an id).
 
     Example:
         >>> from logitloom import processors

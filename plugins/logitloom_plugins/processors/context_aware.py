@@ -19,15 +19,15 @@ OWNER = "context_aware"
 
 @dataclass(frozen=True)
 class ContextAware(Processor):
-    """Subtract what the model says about the same prompt without its context.
+    """Subtract the log-probabilities after the same prompt without its context.
 
     ``out = (1 + alpha) * log p(y | context, question) - alpha * log p(y | question)``. At 0 the result is the plain
     log-probabilities and nothing is computed for the second branch. The prompt of the generation holds context and
     question; the question alone is given as ``question``, or as the number of tokens at the start of the prompt that
     are the context. The result is not normalised again; arithmetic is float32.
 
-    The forms ``two_pass`` and ``one_pass`` are those of ``cfg``, of which this is the case
-    ``scale = 1 + alpha`` with the question as the unconditional prompt.
+    The forms ``two_pass`` and ``one_pass`` are the forms of ``cfg``: this processor is ``cfg`` with
+    ``scale = 1 + alpha`` and the question as the unconditional prompt.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Contrastive decoding: prefer what a strong model knows and a weak one does not."""
+"""Contrastive decoding: prefer tokens that a strong model finds likelier than a weak model does."""
 
 from __future__ import annotations
 

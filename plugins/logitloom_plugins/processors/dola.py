@@ -33,12 +33,12 @@ class Dola(Processor):
     """Subtract the log-probabilities of an early layer, among the tokens that the last layer finds plausible.
 
     ``out = log p_N - log p_j`` where ``p_N >= alpha * max p_N``, else -inf: ``p_N`` comes from the last layer, ``p_j``
-    from the output head on layer ``j``. Of the ``layers`` each row takes at each step the one whose distribution is
-    farthest from the last one, by the Jensen-Shannon divergence (transformers takes one for the whole batch). Facts
-    enter in late layers, so the contrast favours them.
+    from the output head on layer ``j``. Each row takes at each step the layer of ``layers`` whose distribution is
+    farthest from the last layer's, by the Jensen-Shannon divergence (transformers takes one layer for the whole batch).
+    Facts enter in late layers, so the contrast favours them.
 
-    The model of the generation must have a method ``first_layers(n)``, which gives an adapter that runs its first ``n``
-    layers and the output head. Each of ``layers`` is run beside the model and has a cache in the state.
+    The model of the generation must have a method ``first_layers(n)``, which gives an adapter that runs the model's
+    first ``n`` layers and the output head. Each of ``layers`` is run beside the model and has a cache in the state.
 
     Example:
         >>> import numpy as np

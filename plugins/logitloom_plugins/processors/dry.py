@@ -33,12 +33,12 @@ class DryState(NamedTuple):
 class Dry(Processor):
     """Subtract ``multiplier * base ** (match - allowed_length)`` from the logit of a token that prolongs a match.
 
-    A match is a stretch of earlier text, at least ``allowed_length`` tokens, that equals the end of the text; the
-    token that followed it is penalised, by its longest match. Matches do not reach across sequence breakers,
-    breakers are never penalised, and ``match`` counts up to ``max_match``. The prompt belongs to the text.
+    A match is a stretch of earlier text, at least ``allowed_length`` tokens, that equals the end of the text. The token
+    after a match is penalised, by the longest match before it. Matches do not reach across sequence breakers, breakers
+    are never penalised, and ``match`` counts up to ``max_match``. The prompt belongs to the text.
 
-    The lengths of the matches are kept from step to step (they grow by one where the new token matches, and
-    else vanish), so a step costs one scan of the history however long the matches are.
+    The lengths of the matches are kept from step to step: a length grows by one where the new token matches, and else
+    becomes 0. So a step costs one scan of the history, however long the matches are.
 
     Example:
         >>> import numpy as np

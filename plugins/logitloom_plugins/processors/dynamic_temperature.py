@@ -19,8 +19,8 @@ __all__ = ["DynamicTemperature"]
 class DynamicTemperature(Processor):
     """Divide the logits by a temperature between two bounds: low where the model is sure, high where it is not.
 
-    ``temperature = low + (high - low) * (entropy / log(n)) ** exponent``, where ``n`` is the number of tokens that are
-    not forbidden, so ``log(n)`` is the highest entropy that they can have. A row with one legal token stays as it is.
+    ``temperature = low + (high - low) * (entropy / log(n)) ** exponent``, where ``n`` is the number of allowed tokens,
+    so ``log(n)`` is the highest possible entropy. A row with one legal token stays as it is.
 
     llama.cpp (``temp_ext``) and text-generation-webui give the bounds as ``temperature - range`` and
     ``temperature + range``.

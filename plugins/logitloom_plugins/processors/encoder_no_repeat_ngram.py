@@ -15,7 +15,7 @@ __all__ = ["EncoderNoRepeatNgram"]
 class EncoderNoRepeatNgram(Processor):
     """Forbid each token that would complete an n-gram which the prompt contains.
 
-    Where ``no_repeat_ngram`` looks at the whole text, this looks at the prompt alone; what was generated may repeat
+    ``no_repeat_ngram`` looks at the whole text, this processor at the prompt alone; the generated text may repeat
     itself. The last ``n - 1`` tokens may begin in the prompt.
 
     Example:

@@ -16,8 +16,8 @@ __all__ = ["EncoderRepetitionPenalty"]
 class EncoderRepetitionPenalty(Processor):
     """Multiply the positive logits of the prompt's tokens by a penalty, and divide the negative ones.
 
-    ``out = logits * penalty if logits > 0 else logits / penalty``. What is penalised are the tokens that do not stand
-    in the prompt: it is ``repetition_penalty`` with ``1 / penalty`` for the prompt's tokens alone, whatever was
+    ``out = logits * penalty if logits > 0 else logits / penalty``. The effect is a penalty on tokens outside the
+    prompt: the processor is ``repetition_penalty`` with ``1 / penalty`` for the prompt's tokens alone, whatever was
     generated.
 
     Example:

@@ -23,8 +23,8 @@ _LAST = 1 << 20
 class ForceTokens(Processor):
     """At given positions allow one token only, with the logit 0.
 
-    Positions count generated tokens from 0; the prompt does not count. A forced token that came in as -inf stays
-    so, and the row is left without any legal token: what a constraint forbade is never allowed again.
+    Positions count generated tokens from 0; the prompt does not count. A forced token that came in as -inf stays -inf,
+    and the row is left without any legal token: no processor allows again what a constraint forbade.
 
     Example:
         >>> import numpy as np

@@ -17,7 +17,8 @@ class ForcedEos(Processor):
     """Forbid everything but end-of-sequence ids where the next token is the last one that has room.
 
     A row ends with its ``max_length``-th token at the latest. With ``include_prompt`` the prompt counts, as in
-    transformers; the ends get the logit 0 there, and keep theirs here, so that of several the likelier one is chosen.
+    transformers. There the end ids get the logit 0; here they keep their logits, so that the likeliest of several end
+    ids is chosen.
 
     Example:
         >>> import numpy as np

@@ -33,8 +33,8 @@ class Guidance(Processor):
     state; in the form ``one_pass`` the loop feeds both branches together and gives ``[2 * rows, vocab]`` logits. Both
     give the same scores.
 
-    A token at -inf after the prompt stays -inf. One that only the unconditional branch rules out keeps its conditional
-    score. Arithmetic is float32 whatever the logits are.
+    A token at -inf after the prompt stays -inf. A token that only the unconditional branch rules out keeps its
+    conditional score. Arithmetic is float32 whatever the logits are.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""Heal: the text begins with what a prompt has lost at its end, so that a token may span the prompt's end."""
+"""Heal: the text begins with the text removed from the prompt's end, so that a token may span that end."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _Ids = tuple[int, ...]
 class Heal(ConstraintProcessor):
     """Write the text of given tokens first, in any tokens, then what an inner constraint allows.
 
-    It is the second half of token healing: the tokens were taken from the end of a prompt, because a longer token may
-    cover them and what follows. ``logitloom.generation.heal`` decides which tokens, and puts this processor around each
-    constraint of a chain. A token is allowed if its bytes are a beginning of what is left of the removed text, or if
-    they are all that is left and then a beginning of what the inner constraint allows. So the texts that can be
-    written are the removed text followed by the texts of the inner constraint, in all their tokenizations. Special
-    tokens and end-of-sequence are not allowed before the removed text is written.
+    This processor is the second half of token healing: the removed tokens were at the end of a prompt, where a longer
+    token may cover their text and the text after it. ``logitloom.generation.heal`` decides which tokens, and puts this
+    processor around each constraint of a chain. A token is allowed if its bytes are a beginning of the rest of the
+    removed text, or if they are the whole rest, followed by a beginning of a text that the inner constraint allows. So
+    the possible texts are the removed text followed by the texts of the inner constraint, in all their tokenizations.
+    Special tokens and end-of-sequence are not allowed before the removed text is written.
 
     Example:
         >>> import numpy as np

@@ -33,8 +33,8 @@ class Json(ConstraintProcessor):
 
     Three engines can do it. ``table`` is an automaton made for the schema, exact or refused: every complete text is
     valid, and every valid instance can be written (members in schema order). ``llguidance`` and ``xgrammar`` are those
-    libraries. ``auto`` takes the automaton, and ``llguidance`` for schemas that exceed its budget or have keywords that
-    it does not enforce. Without a schema, any JSON value is allowed.
+    libraries. ``auto`` takes the automaton; for schemas that exceed the automaton's budget, or have keywords that it
+    does not enforce, ``auto`` takes ``llguidance``. Without a schema, any JSON value is allowed.
 
     Example:
         >>> from logitloom import processors
@@ -137,8 +137,9 @@ class Json(ConstraintProcessor):
     def sizes(self) -> dict[str, Any]:
         """States and bytes of the automaton with every state made that can be within the budget; else nothing.
 
-        ``complete`` says whether every state was made, so that no text can get to one that exceeds the budget; if not,
-        ``limit`` says what was exceeded. Some schemas have states without end, such as those that count members.
+        ``complete`` says whether every state was made, so that no text can reach a state beyond the budget; if not,
+        ``limit`` names the limit that was exceeded. Some schemas have infinitely many states, such as schemas that
+        count members.
         """
         if self.machine is None:
             return {}

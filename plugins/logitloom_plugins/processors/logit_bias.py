@@ -21,8 +21,8 @@ __all__ = ["LogitBias"]
 class LogitBias(Processor):
     """Add a bias to the logits of some tokens: ``out[token] = logits[token] + bias[token]``.
 
-    A bias of ``-inf`` forbids the token; what came in as -inf stays so. There is no ``+inf``: it would meet a
-    forbidden token in NaN; the processor ``force_tokens`` forces.
+    A bias of ``-inf`` forbids the token; a logit of -inf stays -inf. There is no ``+inf``: it would meet a forbidden
+    token in NaN; the processor ``force_tokens`` forces.
 
     Example:
         >>> import numpy as np

@@ -16,13 +16,14 @@ __all__ = ["Mirostat"]
 
 @dataclass(frozen=True)
 class Mirostat(Processor):
-    """Keep the ``k`` most likely tokens, with ``k`` such that their surprise is about ``mu`` bits if ranks follow Zipf.
+    """Keep the ``k`` most likely tokens, with ``k`` such that the surprise is about ``mu`` bits if ranks follow Zipf.
 
     With ``p_1 >= p_2 >= ...``: the exponent is estimated from the first ``m`` tokens,
     ``s = sum(t_i * b_i) / sum(t_i ** 2)``, ``t_i = log((i + 1) / i)``, ``b_i = log(p_i / p_(i+1))``; then
     ``k = (e * 2 ** mu / (1 - n ** -e)) ** (1 / s)`` with ``e = s - 1`` and ``n`` the size of the vocabulary, at least
-    1. After a token ``mu -= eta * (surprise - tau)``, where ``surprise`` is that of the token in what was left,
-    normalised; ``mu`` begins at ``2 tau``. Tokens with the logit of the ``k``-th stay. Put it last in a chain.
+    1. After a token ``mu -= eta * (surprise - tau)``, where ``surprise`` is the token's surprise in the normalised
+    distribution of the kept tokens; ``mu`` begins at ``2 tau``. Tokens with the logit of the ``k``-th stay. Put it last
+    in a chain.
 
     The state depends on the logits of every step, so nothing can be skipped or rebuilt.
 

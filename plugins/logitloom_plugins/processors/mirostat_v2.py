@@ -47,8 +47,9 @@ class MirostatV2(Processor):
     """Forbid tokens with more surprise than ``mu`` bits, and move ``mu`` by how surprising the chosen token was.
 
     ``keep = -log2(p) <= mu``, and the most likely token always. After a token: ``mu -= eta * (surprise - tau)``, where
-    ``surprise`` is that of the token in what was left, normalised; ``mu`` begins at ``2 tau``. Put it last in a chain
-    (as llama.cpp does); with processors after it, ``observe = "chosen"`` takes the surprise from the sampler itself.
+    ``surprise`` is the token's surprise in the normalised distribution of the kept tokens; ``mu`` begins at ``2 tau``.
+    Put this processor last in a chain (as llama.cpp does); with processors after it, ``observe = "chosen"`` takes the
+    surprise from the sampler itself.
 
     The state depends on the logits of every step, so nothing can be skipped or rebuilt.
 

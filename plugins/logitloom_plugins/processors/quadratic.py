@@ -17,7 +17,7 @@ _FARTHEST: Final = 1e12
 
 @dataclass(frozen=True)
 class Quadratic(Processor):
-    """Replace each logit's distance ``d`` from the highest one by a polynomial: close ones come closer, far ones go.
+    """Replace each logit's distance ``d`` from the highest one by a polynomial: small ones shrink, large ones grow.
 
     ``out = max - factor * ((3 - curve) / 2 * d ** 2 + (curve - 1) / 2 * d ** 3)`` with ``d = max - logits``. With
     ``curve = 1`` it is ``max - factor * d ** 2`` (``smoothing_factor`` of text-generation-webui and ExLlama); above 1

@@ -16,8 +16,9 @@ __all__ = ["RemoveInvalid"]
 class RemoveInvalid(Processor):
     """Replace not-a-number by 0, and infinity by the largest number of the dtype.
 
-    Put it first in a chain. -inf is how processors forbid tokens, so it stays; with ``keep_forbidden`` off it becomes
-    the lowest number of the dtype, as in transformers, but never where a constraint before it said so.
+    Put this processor first in a chain. -inf is how processors forbid tokens, so -inf stays. With ``keep_forbidden``
+    off, -inf becomes the lowest number of the dtype, as in transformers, but never where a constraint earlier in the
+    chain forbade the token.
 
     Example:
         >>> import numpy as np

@@ -24,7 +24,7 @@ class Stop(ConstraintProcessor):
 
     Strings are looked for in the text, so they are found across token borders, inside a token (whatever the token
     writes after them is cut), inside accepted drafts and forced runs, and in characters that are split over tokens.
-    Of several strings the one that ends first counts, and of those that end together the longest.
+    The string that ends first counts; of several strings that end together the longest counts.
 
     The state is a state of an Aho-Corasick automaton, or, after a match, the number of bytes to cut.
 

@@ -21,9 +21,9 @@ __all__ = ["StructuralTag"]
 class StructuralTag(Combinator):
     """Text whose parts follow formats: tags with JSON inside that begin at triggers in free text, sequences, choices.
 
-    The formats are those of xgrammar, except those that name tokens and those that write parameters as XML. Objects
-    have no members beside their ``properties``, unless the schema says otherwise. Free text between triggers ends with
-    the first occurrence of a string that may follow it.
+    The formats are those of xgrammar, except the formats that name tokens or write parameters as XML. Objects have no
+    members beside their ``properties``, unless the schema says otherwise. Free text between triggers ends with the
+    first occurrence of a string that may follow it.
 
     Example:
         >>> import numpy as np

@@ -28,10 +28,10 @@ _JSON: dict[str, Any] = {"whitespace": "one_space", "escapes": "minimal", "addit
 class ToolCall(Combinator):
     """Free text until a call begins; then the name of a tool and arguments that satisfy its JSON Schema.
 
-    Formats are plug-ins of the group ``logitloom.tool_formats``: those of the common models, such as ``hermes``,
-    ``llama``, ``mistral_v11``, ``qwen3_coder``, ``deepseek_v31``, ``kimi_k2``, ``glm45``, ``gpt_oss``, and those of
-    other packages. A format is data; a table makes one for this chain. A call that was begun is completed before the
-    text may end. Where parameters are written one by one, they come in the order of the schema.
+    Formats are plug-ins of the group ``logitloom.tool_formats``: the formats of the common models, such as ``hermes``,
+    ``llama``, ``mistral_v11``, ``qwen3_coder``, ``deepseek_v31``, ``kimi_k2``, ``glm45``, ``gpt_oss``, and the formats
+    of other packages. A format is data; a table makes one for this chain. A call that was begun is completed before the
+    text may end. Parameters that are written one by one come in the order of the schema.
 
     Example:
         >>> import numpy as np

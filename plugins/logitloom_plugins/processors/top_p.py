@@ -16,13 +16,14 @@ __all__ = ["TopP"]
 class TopP(Processor):
     """Forbid the least likely tokens as long as together they have no more than ``1 - p`` of the mass.
 
-    A token stays if the tokens before it, from the most likely down, have less than ``p``. Tokens with the very
-    logit of the least likely kept one stay too, so that the result does not depend on the order in which a sort
-    leaves equal values (mlx-lm keeps them as well; transformers cuts them in an order that PyTorch's unstable
-    sort leaves open).
+    A token stays if the tokens before it, from the most likely down, have less than ``p``. Tokens with exactly the
+    logit of the least likely kept token stay too, so that the result does not depend on the order in which a sort
+    leaves equal values. mlx-lm keeps these tokens as well; transformers cuts them in an order that PyTorch's unstable
+    sort leaves open.
 
-    Libraries add up in different orders, and not all in double precision. So a token with ``p`` of the mass before
-    it, up to ``1e-4``, may stay on one and go on another. All other tokens are those of double precision on each.
+    Libraries add up in different orders, and not all in double precision. So a token with ``p`` of the mass before it,
+    up to ``1e-4``, may stay with one library and go with another. All other tokens are those of double precision on
+    each.
 
     Example:
         >>> import numpy as np

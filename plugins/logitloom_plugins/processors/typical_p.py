@@ -16,8 +16,8 @@ __all__ = ["TypicalP"]
 class TypicalP(Processor):
     """Keep the tokens of the most typical information content until they have the mass ``p``.
 
-    A token's distance is ``| -log(probability) - entropy |``. From the smallest distance up, tokens stay until
-    their cumulative probability reaches ``p``; all of the distance at which it does so stay. Libraries add up in
+    A token's distance is ``| -log(probability) - entropy |``. From the smallest distance up, tokens stay until their
+    cumulative probability reaches ``p``; all tokens at the distance that reaches ``p`` stay. Libraries add up in
     different orders, so a token at the very border may stay on one and go on another.
 
     Example:

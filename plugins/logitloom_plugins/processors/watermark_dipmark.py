@@ -30,8 +30,8 @@ class WatermarkDipmark(Processor):
 
     With ``F(i)`` the probability of the tokens up to the i-th of the order, that becomes
     ``max(F(i) - alpha, 0) + max(F(i) - (1 - alpha), 0)``. An order and its reverse are equally probable, and the mean
-    of the two is the distribution that came in, so over keys nothing is distorted, whatever ``alpha`` is: 0 leaves no
-    mark, and 0.5, which doubles the upper half and forbids the lower one, is the gamma-reweight of Hu et al.
+    of the two is the given distribution. So over all keys nothing is distorted, whatever ``alpha`` is: 0 leaves no
+    mark, and 0.5, which doubles the upper half and forbids the lower half, is the gamma-reweight of Hu et al.
 
     A context that came before in the row is not marked again, so whole texts are not distorted either. The detector
     counts tokens of the upper half of the order, which chance puts there half of the time. Put it last in a chain,

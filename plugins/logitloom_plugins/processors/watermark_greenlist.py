@@ -31,12 +31,13 @@ class WatermarkGreenlist(Processor):
     """Add a bias to the logits of green tokens: a fraction of the vocabulary, drawn anew for each context from a key.
 
     With ``lefthash`` the last token seeds the list. With ``selfhash`` the token itself takes part: each of the 40 most
-    likely tokens is favoured if it is in the list that the last ``width - 1`` tokens and it seed; this is harder to
-    guess, and slower. Prompts count as context; rows with fewer tokens than ``width`` are not marked.
+    likely tokens is favoured if it is in the list seeded by the last ``width - 1`` tokens and itself; this mark is
+    harder to guess, and slower to make. Prompts count as context; rows with fewer tokens than ``width`` are not marked.
 
-    Lists are those of transformers' ``WatermarkingConfig`` with the same options, so either detects the other's mark.
-    They are drawn on the host. Drafts keep the mark: what is verified is the marked distribution. A constraint in the
-    same chain weakens it where it leaves no choice; put the watermark before it.
+    The lists equal those of transformers' ``WatermarkingConfig`` with the same options, so logitloom detects
+    transformers' marks and transformers detects logitloom's. They are drawn on the host. Drafts keep the mark: what is
+    verified is the marked distribution. A constraint in the same chain weakens the mark where the constraint leaves no
+    choice; put the watermark before the constraint.
 
     Example:
         >>> import numpy as np

@@ -121,8 +121,8 @@ class WatermarkSynthid(Processor):
     def detect(self, ids: Sequence[int], *, vocab_size: int = 0) -> Detection:
         """Look for the mark in a text: how many coins of its tokens are heads, over all keys.
 
-        The p-value takes coins of different keys for independent, which those of a small table are not quite: of 512
-        entries it may be a fifth too large or too small at 1 %.
+        The p-value assumes independent coins for different keys. The coins of a small table are not quite independent:
+        with 512 entries the p-value may be a fifth too large or too small at 1 %.
 
         Args:
             ids: the text's tokens, without the prompt.
@@ -136,7 +136,7 @@ class WatermarkSynthid(Processor):
         windows = np.lib.stride_tricks.sliding_window_view(tokens, self.ngram_len)
         contexts = _accumulated(np.ones(count, dtype=np.int64), windows[:, :-1])
         grams = _accumulated(contexts, windows[:, -1:])
-        # A token that follows the same context again has the same coins, so it proves nothing.
+        # A token that follows the same context again has the same coins, so the token is no further evidence.
         first = np.sort(np.unique(contexts, return_index=True)[1])
         heads = sum(int(self._tossed(grams[first], key).sum()) for key in self.keys)
         return binomial(heads, len(first) * len(self.keys), float(self._coins.mean()), ids)

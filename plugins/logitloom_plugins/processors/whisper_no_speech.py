@@ -28,9 +28,9 @@ class WhisperNoSpeechState(NamedTuple):
 class WhisperNoSpeech(Processor):
     """Note in the state how likely the token for "no speech" was at the first step, and end silent rows if asked.
 
-    ``state.probability`` is the softmax of the row's first logits at ``token``: those after the prompt, which should
-    be the token that starts a transcript. With ``threshold`` rows above it may only end. Put it first in a chain, or
-    the others' masks count.
+    ``state.probability`` is the softmax of the row's first logits at ``token``: the logits after the prompt, which
+    should be the token that starts a transcript. With ``threshold`` rows above it may only end. Put it first in a
+    chain, or the others' masks count.
 
     Example:
         >>> import numpy as np

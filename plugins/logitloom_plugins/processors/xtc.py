@@ -31,9 +31,9 @@ class XtcState(NamedTuple):
 class Xtc(Processor):
     """With some probability, forbid all tokens above a threshold except the least likely of them.
 
-    If at least two tokens have a probability ``>= threshold``, the likelier ones go and the least likely of them
-    stays (several, if they tie). Each row draws for itself from its seed and its length, so a row draws the same in
-    any batch, on any backend, and when it is rebuilt.
+    If at least two tokens have a probability ``>= threshold``, the likelier ones are forbidden and the least likely of
+    these tokens stays (several, if they tie). Each row draws from its own seed and length, so a row draws the same in
+    any batch, on any backend, and after it is rebuilt.
 
     mlx-lm compares with ``>`` instead of ``>=`` and draws once for the whole batch.
 

@@ -1,6 +1,4 @@
-"""The calls that a text says so far, in any format: each section of the text has a meaning, such as a name or a
-value.
-"""
+"""The calls that an unfinished text says so far, read from the sections of the text and their meaning."""
 
 from __future__ import annotations
 
