@@ -380,7 +380,9 @@ class Backend:
         return x
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
-        """``x`` with ``value`` at each of a row's ``tokens``; those that are negative or beyond the row are skipped."""
+        """``x`` with ``value`` at each of a row's ``tokens``; tokens that are negative or beyond the row are
+        skipped.
+        """
         columns = self.arange(x.shape[-1])[None, :]
         for j in range(tokens.shape[1]):
             hit = columns == tokens[:, j : j + 1]

@@ -42,7 +42,7 @@ LOWER_BY_COUNT: Final = 6
 
 
 class RowOperation(NamedTuple):
-    """What a processor does to a row of float32 logits.
+    """The operation of a processor on a row of float32 logits.
 
     Attributes:
         kind: one of the numbers above.

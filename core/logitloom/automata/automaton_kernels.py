@@ -276,7 +276,7 @@ class AutomatonKernels(Protocol):
 
         Args:
             nodes, root: as in :class:`logitloom.automata.patterns.utf8.Shape`; each node only leads to nodes before it.
-            codes: ``[classes]``: what replaces the code of each class; below -1, or -1 for none.
+            codes: ``[classes]``: the new value for the code of each class; below -1, or -1 for none.
         """
         ...
 

@@ -146,7 +146,7 @@ class BudgetTracker:
             )
 
     def stop_the_clock(self) -> None:
-        """Remove the time limit. What is built later, while decoding, is bounded in size only."""
+        """Remove the time limit. Automata that are built later, while decoding, are bounded in size only."""
         self._deadline = math.inf
 
     def check_pattern_length(self, characters: int) -> None:

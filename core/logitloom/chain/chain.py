@@ -81,7 +81,7 @@ class Chain:
                 )
         self.guided: bool = any(link.declared("stage") == "guidance" for link in self.links)
         self.branches: int = max((link.declared("branches") for link in self.links), default=1)
-        #: What the processors do to a row together.
+        #: The joint effect of the processors on a row.
         self.effect = Effect.of(link.effect for link in self.links)
         self.compilable: bool = all(link.declared("compilable") for link in self.links)
         self.sees_every_step: bool = any(link.sees_every_step for link in self.links)
@@ -170,7 +170,7 @@ class Chain:
         return html_table(["", "processor", "options"], rows)
 
     def _ipython_key_completions_(self) -> list[str]:
-        """What may stand in ``chain[...]``, for the completion of notebooks."""
+        """The keys that ``chain[...]`` takes, for the completion of notebooks."""
         return list(self.labels)
 
     def __iter__(self) -> Iterator[Chain]:
@@ -355,7 +355,7 @@ class Chain:
                 f"A processor of {', '.join(self.labels)} returned something else than (logits, state): logits of the "
                 f"shape {list(logits.shape)}. Load the chain with debug=True to be told which."
             )
-        # What self.state(...) does, without a call.
+        # The same as self.state(...), without a call.
         new_state = tuple.__new__(self._state_type, (position, tuple(after)))
         if context.backend.lazy and not context.compiled:
             held = [leaf for _, leaf in rows.leaves(new_state) if isinstance(leaf, type(logits))]
@@ -421,7 +421,7 @@ class Chain:
         Raises:
             InvalidContext: if shapes do not fit together.
             NeedsNotMet: the chain takes several rows of logits per sequence.
-            IllegalToken: a token is one that a constraint forbids; names sequence and position.
+            IllegalToken: a constraint forbids a token; names sequence and position.
                 (Constraints on devices read nothing back to find it; there it scores -inf.)
 
         Example:
@@ -505,7 +505,7 @@ class Chain:
 
         Raises:
             StateMismatch: if the bytes are damaged, of another version, or of a chain that is not equal to this one;
-                names the processor that differs.
+                names the first differing processor.
         """
         return load_state(self, data, context)
 

@@ -25,7 +25,7 @@ def call_directly(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> A
         more: the others.
 
     Returns:
-        What the function ``direct_call`` of an engine's plug-in returns.
+        The answer of the function ``direct_call`` of an engine's plug-in.
 
     Raises:
         NeedsNotMet: no engine answers; the sentence lists the adapters. The function may raise it with one adapter.

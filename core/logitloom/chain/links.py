@@ -116,7 +116,7 @@ class Link:
 
     @property
     def effect(self) -> Effect:
-        """What the processor declares to do to a row."""
+        """The declared effect of the processor on a row."""
         found: Effect = self.declared("effect")
         return found
 

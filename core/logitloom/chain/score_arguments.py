@@ -1,4 +1,4 @@
-"""What is given to be scored, checked."""
+"""The sequences to be scored, checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Co
     """The tokens as ``[batch, time] int32``, after checking all that :meth:`logitloom.Chain.score` takes.
 
     Raises:
-        InvalidContext: saying what does not fit, and what it must be.
+        InvalidContext: naming the argument that does not fit, and the form that it must have.
     """
     if not isinstance(context, Context):
         raise InvalidContext(f"Sequences are scored with the Context of their start, not with {shown(context)}.")

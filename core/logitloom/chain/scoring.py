@@ -23,14 +23,14 @@ from logitloom.rows import tree as rows
 __all__ = ["score", "told_late"]
 
 #: Most positions of a sequence that are processed at a time, so that their logits stay in the cache (``_MOST_BYTES``);
-#: and the least, because with fewer the calls cost more than the passes over memory.
+#: and the least number of positions, because with fewer the calls cost more than the passes over memory.
 _MOST_POSITIONS: Final = 256
 _LEAST_POSITIONS: Final = 16
 _MOST_BYTES: Final = 1 << 23
 
 
 class ScoredChain(Protocol):
-    """What is needed of a chain; see :class:`logitloom.Chain`."""
+    """The attributes of a chain that scoring uses; see :class:`logitloom.Chain`."""
 
     sees_every_step: bool
     _afters: tuple[Callable[[Any, Context], Any] | None, ...]
@@ -170,7 +170,7 @@ class _Walk:
 
 
 def _divided(state: Any, count: int) -> tuple[Any, Any]:
-    """The first rows of a state, and those behind them."""
+    """The first rows of a state, and the rows behind them."""
 
     def cut(leaf: Any, part: slice) -> Any:
         return leaf.take_rows(np.arange(leaf.row_count())[part]) if rows.is_row_leaf(leaf) else leaf[part, ...]
@@ -181,7 +181,7 @@ def _divided(state: Any, count: int) -> tuple[Any, Any]:
 
 
 def _before_each(past: Tokens, tokens: Tokens, count: int) -> Tokens:
-    """The tokens before each of some positions, ``[count * batch, n]``; -1 stands for those that come later.
+    """The tokens before each of some positions, ``[count * batch, n]``; -1 stands for tokens that come later.
 
     Args:
         past: ``[batch, 0 or 1]``, the token before the first position.

@@ -251,7 +251,7 @@ def load_state(chain: _Owner, data: bytes, context: Context | Backend) -> ChainS
     if not isinstance(processors, tuple) or len(processors) != len(chain.links):
         raise StateMismatch("The saved state does not hold one state for each processor. Save it again.")
     if _resources(chain, context)[0] is None:
-        # What depends on a vocabulary is checked by the first step, whose context has one.
+        # The first step, whose context has a vocabulary, checks everything that depends on one.
         return _from_elsewhere(made_by, position, processors)
     return chain.state(position, processors)
 

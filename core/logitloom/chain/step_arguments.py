@@ -1,4 +1,4 @@
-"""What a step is given, checked before any processor sees it.
+"""The arguments of a step, checked before any processor sees them.
 
 A processor may rely on it: logits are floating, as wide as the vocabulary of the start, and there are as many rows of
 logits, of tokens and of the state.

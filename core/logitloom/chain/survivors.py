@@ -15,7 +15,7 @@ __all__ = ["OnSurvivors", "Survivors", "split", "survivors_of"]
 
 
 class Survivors(NamedTuple):
-    """What is left of each row.
+    """The survivors of each row.
 
     Attributes:
         ids: ``[rows, n]``, ascending, -1 behind a row that has fewer.
@@ -30,7 +30,7 @@ def split(links: Sequence[Link]) -> tuple[int, int] | None:
     """The number of links that see the whole vocabulary, and how many of the highest logits, ties included, the rest
     see.
 
-    None if no truncation to a number of tokens stands among those that can be shown survivors.
+    None if none of the processors that can take survivors is a truncation to a number of tokens.
     """
     end = len(links)
     while end and _takes_survivors(links[end - 1]):

@@ -81,7 +81,7 @@ class StateNode:
 
 
 class _CompiledBatch(NamedTuple):
-    """What a compiled step through a batch needs.
+    """The arrays that a compiled step through a batch needs.
 
     Attributes:
         kernels: the compiled functions.

@@ -1,4 +1,5 @@
-"""Rows that may generate a limited number of tokens: what :class:`.processor.ConstraintProcessor` keeps of them.
+"""Rows that may generate a limited number of tokens: the limits that :class:`.processor.ConstraintProcessor` keeps for
+them.
 
 The limit is the option ``finish_within``, or what the loop or the engine tells (``Context.max_new_tokens``). The state
 of a row is then the constraint's state and the number of tokens that are left. A token is allowed only if the text
@@ -107,7 +108,7 @@ def row_limits(
 
 
 def tokens_left(left: Any, context: Context) -> Any:
-    """What is left to each row after the accepted tokens."""
+    """The tokens that each row may still take after the accepted tokens."""
     tokens = context.tokens
     if tokens is None:
         return left

@@ -60,7 +60,7 @@ class ChainPart:
 class DraftRequest:
     """The request for drafts: the unfinished rows, with their sequences and states.
 
-    Rows that have ended are removed, so the rows are those of the generator's current state, not those of the start.
+    Rows that have ended are removed, so the rows are the rows of the generator's current state, not of the start.
 
     Attributes:
         context: the context of the next step; ``context.tokens`` holds each row's ``pending`` tokens.

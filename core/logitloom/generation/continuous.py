@@ -57,7 +57,7 @@ def continuous(generator: Generator) -> ContinuousGenerator:
 
 @dataclass(frozen=True)
 class ContinuousGenerator:
-    """What :func:`continuous` returns.
+    """The result of :func:`continuous`.
 
     Args:
         generator: model, chain and strategy.
@@ -327,7 +327,7 @@ def _stopping(chain: Chain, strings: tuple[str, ...], vocabulary: Vocabulary | N
 
 
 class _OneEach:
-    """Wraps a sampler so that it gives one sequence per row."""
+    """Wraps a sampler so that the sampler gives one sequence per row."""
 
     samples = 1
 

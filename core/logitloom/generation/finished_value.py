@@ -29,7 +29,7 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
     Raises:
         NeedsNotMet: the texts of no processor in the chain are values, or ids are given and the chain has no
             vocabulary.
-        GenerationError: the text is not one that the processor allows, or ends too early.
+        GenerationError: the processor does not allow the text, or the text ends too early.
 
     Example:
         >>> from logitloom import processors

@@ -347,7 +347,7 @@ class Generator:
 
     @cached_property
     def encoder(self) -> TextEncoder | None:
-        """What encodes prompts as text; None without a tokenizer.
+        """The tokenizer that encodes prompts as text; None without a tokenizer.
 
         Raises:
             VocabularyError: if the tokenizer cannot encode text.

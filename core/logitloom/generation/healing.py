@@ -24,7 +24,7 @@ __all__ = ["Healed", "heal", "removed_tokens"]
 
 
 class Healed(NamedTuple):
-    """What :func:`heal` returns.
+    """The result of :func:`heal`.
 
     Attributes:
         prompts: the shortened prompts.
@@ -101,7 +101,7 @@ def heal(
 def removed_tokens(prompt: Sequence[int], vocabulary: Vocabulary) -> int:
     """The number of tokens at the end of a prompt that token healing takes away.
 
-    Tokens without text (special tokens), what stands before them, and the first token of the prompt are never taken.
+    Tokens without text (special tokens), all tokens before them, and the first token of the prompt are never removed.
 
     Args:
         prompt: token ids.

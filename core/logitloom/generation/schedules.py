@@ -81,11 +81,11 @@ def adapted_threshold(confidences: Sequence[float], matched: Sequence[bool], thr
 class BackOff(NamedTuple):
     """Limits the length of a row's drafts to the length with the largest expected gain.
 
-    The acceptance rate of the row's drafted tokens is an exponentially weighted mean over those that were verified. A
-    draft of ``n`` tokens is expected to add ``rate + rate**2 + ... + rate**n`` tokens, and its verification is expected
-    to cost ``pass_cost + 0.03 * n`` passes for one token. The limit is the ``n`` with the largest difference. If none
-    is positive, the row drafts nothing for 2 rounds, then one token as a probe. Each probe that is rejected makes
-    the next wait four times as long, up to 32 rounds.
+    The acceptance rate of the row's drafted tokens is an exponentially weighted mean over its verified tokens. A draft
+    of ``n`` tokens is expected to add ``rate + rate**2 + ... + rate**n`` tokens, and its verification is expected to
+    cost ``pass_cost + 0.03 * n`` passes for one token. The limit is the ``n`` with the largest difference. If none is
+    positive, the row drafts nothing for 2 rounds, then one token as a probe. Each probe that is rejected makes the next
+    wait four times as long, up to 32 rounds.
 
     Attributes:
         pass_cost: the cost of verifying any draft, in passes of the model for one token; see :meth:`on`.

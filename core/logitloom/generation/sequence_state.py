@@ -375,7 +375,7 @@ class SequenceState:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], generator: Generator) -> SequenceState:
-        """Read a state that :meth:`save` wrote, in any process and on any backend, so that it can be continued.
+        """Read a state that :meth:`save` wrote, in any process and on any backend, to continue its sequences.
 
         Args:
             path: the file.

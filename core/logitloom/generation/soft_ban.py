@@ -78,7 +78,9 @@ class SoftBan:
         return len(text)
 
     def begun(self, text: bytes, state: int) -> int:
-        """How many bytes at the end of a text may be the beginning of a phrase: those that lead to the same state."""
+        """The number of bytes at the end of a text that may be the beginning of a phrase: the depth of the search
+        state.
+        """
         start = self.clean.start
         if state == start:
             return 0

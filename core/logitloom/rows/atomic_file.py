@@ -21,8 +21,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A new file beside a path, which takes its place at the end. After an error the path is as it was.
 
     Args:
-        path: where the file belongs. A link stays a link, and a file keeps its permissions. What is no ordinary file
-            (a pipe, a device) is written to directly.
+        path: where the file belongs. A link stays a link, and a file keeps its permissions. A path that is no ordinary
+            file (a pipe, a device) is written to directly.
 
     Yields:
         The path to write to.

@@ -49,7 +49,7 @@ class RowLeaf(Protocol):
         ...
 
     def concat_rows(self, others: Sequence[Any]) -> RowLeaf:
-        """A leaf with the rows of this one, then those of the others."""
+        """A leaf with the rows of this leaf, then the rows of the other leaves."""
         ...
 
 

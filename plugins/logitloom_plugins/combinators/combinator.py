@@ -124,7 +124,7 @@ class Combinator(ConstraintProcessor):
         return self.combination(vocabulary, vocab_size)
 
     def combination(self, vocabulary: Vocabulary, vocab_size: int) -> Combination:
-        """The combination of those processors inside that are constraints."""
+        """The combination of the inner processors that are constraints."""
         parts, constraints = [], []
         for section in self.__dict__["_sections"]:
             inner = None if section.inner is None else section.inner.constraint(vocabulary, vocab_size)
@@ -212,7 +212,7 @@ class Combinator(ConstraintProcessor):
         return logits, state
 
     def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
-        """Per row the forced tokens: those of forced strings and those of the inner constraints."""
+        """Per row the forced tokens: the tokens of forced strings and the forced tokens of the inner constraints."""
         skeleton = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().forced_tokens(state, context)

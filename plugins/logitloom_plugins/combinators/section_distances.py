@@ -193,7 +193,7 @@ class Distances:
     # --- all tokens of a state ------------------------------------------------------------------------------------
 
     def after(self, configs: frozenset[SectionConfiguration]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The allowed ids (those that give way included), and :meth:`least` after each."""
+        """The allowed ids (ids that give way included), and :meth:`least` after each."""
         combination = self._combination
         needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int64)
         for config in configs:

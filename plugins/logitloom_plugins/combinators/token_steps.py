@@ -25,7 +25,8 @@ class _Within(NamedTuple):
 
 
 class AtTokens(Constraint):
-    """A constraint without an automaton over bytes, extended by one that advances the constraint at token borders only.
+    """A constraint without an automaton over bytes, extended by an automaton that advances the constraint at token
+    borders only.
 
     The text may end at a token border only. If the text begins within a token, the rest of that token must be a token.
 

@@ -168,7 +168,7 @@ class TokenTexts:
         return list({vocabulary.token_bytes[token]: None for token in tokens.tolist()})
 
     def begun_in(self, needle: bytes, first_only: bool = False) -> list[bytes]:
-        """The texts in which ``needle`` begins: they contain it, or end with a non-empty prefix of it."""
+        """The texts in which ``needle`` begins: texts that contain ``needle``, or end with a non-empty prefix of it."""
         found = []
         for text in self._holding_byte(needle[0]):
             position = text.find(needle[:1])

@@ -1,6 +1,6 @@
 """A context-free grammar as positions over bytes, and the shortest text from each to the end of its rule.
 
-Each byte set and each named rule in the body of a rule is a position; a position knows those that may come next
+Each byte set and each named rule in the body of a rule is a position; a position knows the positions that may come next
 (Glushkov's construction). Repetitions of more than a byte set, and choices of many, become rules of their own, so that
 positions have few links. The shortest texts are least derivations, found in the order of their length (Knuth). Among
 texts of equal length one is chosen by an order of the bytes, so that every end of a shortest text is a shortest text

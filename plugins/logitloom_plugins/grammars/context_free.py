@@ -81,7 +81,7 @@ Predicate: TypeAlias = Callable[[Node], bool]
 
 @dataclass(frozen=True)
 class ContextFreeGrammar:
-    """Rules by name, and the one that a whole text follows."""
+    """Rules by name, and the rule that a whole text follows."""
 
     rules: dict[str, Node]
     start: str

@@ -22,8 +22,8 @@ class CheckedGrammar(Protocol):
     def bind(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The constraint that the grammar is over a vocabulary, for a width of logits.
 
-        Its states are values like those of any constraint; :class:`MatcherConstraint` makes them for engines whose
-        matchers can only be copied and advanced.
+        The states of a constraint are values; :class:`MatcherConstraint` makes such states for engines whose matchers
+        can only be copied and advanced.
         """
         ...
 

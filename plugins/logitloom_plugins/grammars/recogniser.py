@@ -28,7 +28,7 @@ __all__ = ["Recogniser"]
 
 
 class _Frames:
-    """What waits for the end of a rule.
+    """A frame: the positions that wait for the end of a rule.
 
     Attributes:
         callers: positions at which rules named this rule, with the frames of the calling rules.
@@ -266,7 +266,7 @@ class Recogniser(ByteAutomaton):
                 pass
 
     def _measure(self, frames: _Frames) -> bool:
-        """Find the completion of frames from those around; whether it is another than before."""
+        """Find the completion of frames from the frames around them; returns whether the completion has changed."""
         before = frames.completion, frames.farthest
         texts = [text for item in frames.callers if (text := self._after(item)) is not None]
         frames.completion = min(texts, key=_short_first, default=None)

@@ -1,9 +1,9 @@
 """Grammars that are regular, as trees of regular operations.
 
-A grammar is regular if no rule contains itself, or if those that do stand last in each sequence (right-linear, as in
-``list ::= item "," list | item``) or first in each (left-linear). Rules that contain each other are linear equations
-over regular languages then, ``X = A | B X``, which Arden's lemma solves: ``X = B* A``. Other grammars may be regular
-too; that cannot be decided in general.
+A grammar is regular if no rule contains itself, or if recursive rules stand only at the end of each sequence
+(right-linear, as in ``list ::= item "," list | item``) or only at the beginning (left-linear). Rules that contain each
+other are linear equations over regular languages then, ``X = A | B X``, which Arden's lemma solves: ``X = B* A``. Other
+grammars may be regular too; that cannot be decided in general.
 
 References:
     D. N. Arden, "Delayed-logic and finite-state machines", 1961.
@@ -43,7 +43,7 @@ class _Linear(NamedTuple):
     """``constant | factors[a] a | factors[b] b | ...``, or the same with the factors behind the rules.
 
     Attributes:
-        constant: what contains none of the rules; ``None`` for no text.
+        constant: the part that contains none of the rules; ``None`` for no text.
         factors: by rule.
     """
 

@@ -77,7 +77,7 @@ class TokensRead:
         return TokensRead.from_state_parts, self.state_parts()
 
     def state_parts(self) -> tuple[Any, ...]:
-        """What :meth:`logitloom.Chain.save_state` writes."""
+        """The value that :meth:`logitloom.Chain.save_state` writes."""
         return (np.asarray(self.tokens(), dtype="<i4").tobytes(),)
 
     @staticmethod

@@ -36,7 +36,7 @@ _DROPPED: Final = "the engine does not enforce it, or not exactly"
 
 
 def problems(schema: Any) -> list[Problem]:
-    """What the engine would not enforce exactly: keyword, JSON pointer, reason.
+    """The keywords that the engine would not enforce exactly: keyword, JSON pointer, reason.
 
     Example:
         >>> problems({"type": "array", "items": {"type": "string"}, "uniqueItems": True})

@@ -1,7 +1,7 @@
 """A worker process that compiles grammars for xgrammar, and is ended when a limit is exceeded.
 
-The library cannot be interrupted, and a short grammar can take it minutes. What the process has compiled comes back as
-the library's own JSON. One worker process serves all grammars of the main process, and ends with it.
+The library cannot be interrupted, and a short grammar can take it minutes. The compiled grammar comes back from the
+process as the library's own JSON. One worker process serves all grammars of the main process, and ends with it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Compiler:
 
     @staticmethod
     def _asked(process: subprocess.Popen[bytes], told: dict[str, Any] | None, seconds: float) -> dict[str, Any] | None:
-        """What the process answers; ``None`` if it ends, or has to be ended after so much real time."""
+        """The answer of the process; ``None`` if it ends, or has to be ended after so much real time."""
         assert process.stdin is not None
         assert process.stdout is not None
         timer = threading.Timer(seconds, process.kill)

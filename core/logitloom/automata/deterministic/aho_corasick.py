@@ -1,8 +1,8 @@
 """Search for many strings at once.
 
 One automaton reads the text byte by byte. Its state says which of the strings, if any, the last byte completed. Three
-languages are derived from it: texts that contain one of the strings, texts that avoid all of them, and texts that end
-when one of them is complete.
+languages are derived from the search automaton: texts that contain one of the strings, texts that avoid all strings,
+and texts that end when a string is complete.
 
 References:
     A. V. Aho and M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.
@@ -164,7 +164,7 @@ class AhoCorasick:
             data: the next piece of the text.
 
         Returns:
-            The state after the piece, or after the match if there is one, and the match. The match is the one that
+            The state after the piece, or after the match if there is one, and the match. The match is the match that
             ends first, and among matches with the same end the longest.
         """
         for position, byte in enumerate(data):

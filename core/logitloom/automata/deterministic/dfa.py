@@ -80,7 +80,7 @@ class Dfa:
         return self._next
 
     def rows(self, states: NDArray[np.int32]) -> NDArray[np.int32]:
-        """A table like :attr:`next` in which only some rows are valid: those of ``states`` and those in :attr:`ready`.
+        """A table like :attr:`next` with some valid rows only: the rows of ``states`` and the rows in :attr:`ready`.
 
         Large tables are filled on demand, so a walk through a small number of states does not fill the whole table.
         """

@@ -136,7 +136,7 @@ class LazyDfa(ByteAutomaton):
         return min(found, key=lambda text: (len(text), text.translate(BYTE_ORDER)))
 
     def longest_completion(self, state: State, read: int, writable: frozenset[int]) -> int | None:
-        """By the positions of the state; within a character by those before it."""
+        """By the positions of the state; within a character by the positions before the character."""
         completions = self._subsets.completions
         if completions is None:
             return None

@@ -1,10 +1,10 @@
 """Lazy unions and intersections of automata over bytes: product states are computed when they are visited.
 
 A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
-In an intersection some states cannot be completed; a search at construction finds those that can. An automaton whose
-states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search. A set of
-positions can be completed exactly if one of its positions can. So the search visits tuples of positions; their number
-is at most the product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
+In an intersection some states cannot be completed; a search at construction finds the states that can be completed. An
+automaton whose states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search.
+A set of positions can be completed exactly if one of its positions can. So the search visits tuples of positions; their
+number is at most the product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
 
 References:
     Y. Bar-Hillel, M. Perles, E. Shamir, "On formal properties of simple phrase structure grammars", 1961: the product

@@ -123,8 +123,8 @@ def _refine(
 ) -> None:
     """Split blocks in place until no block splits.
 
-    States of one block whose next states kept their blocks stay together, and all others differ from them: they lead to
-    a block that is new.
+    States of one block whose next states kept their blocks stay together. All other states of the block differ from
+    them, because they lead to a new block.
 
     Args:
         block: ``[states]``: the result of a round.

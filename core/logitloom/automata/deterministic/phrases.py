@@ -90,7 +90,7 @@ def texts_without(phrases: Sequence[str], *, ignore_case: bool = False, budget: 
 
 
 def folded(text: str) -> str:
-    """A text in which each character is replaced by one of those that equal it when case is ignored.
+    """A text in which each character is replaced by a character that equals it when case is ignored.
 
     Example:
         >>> folded("Naïve") == folded("NAÏVE"), folded("a") == folded("b")

@@ -1,8 +1,8 @@
 """Lift an automaton over bytes to a constraint over the tokens of a vocabulary.
 
 Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that state
-exists. One walk of the vocabulary's trie finds the allowed tokens of a state; it computes the automaton's states that
-it visits. The results are kept in caches of bounded size.
+exists. One walk of the vocabulary's trie finds the allowed tokens of a state, and computes the automaton's states that
+the walk visits. The results are kept in caches of bounded size.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class RowWalk:
         return kernels.collect(notes, trie.order, at.found, ends, textless, size)
 
     def row(self, state: int, most: int) -> tuple[bool, NDArray[np.int32]]:
-        """The tokens with bytes that one state allows, or those that it forbids.
+        """The tokens with bytes that one state allows, or the tokens that the state forbids.
 
         Args:
             state: a state of the automaton.

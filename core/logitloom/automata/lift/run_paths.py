@@ -1,4 +1,4 @@
-"""What runs of characters allow in a vocabulary's trie.
+"""The tokens of a vocabulary's trie that runs of characters allow.
 
 The tokens that are texts of a run are allowed, so a walk of the trie records their subtrees as a whole.
 """

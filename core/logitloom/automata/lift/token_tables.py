@@ -2,8 +2,8 @@
 
 A token maps each state to the state after its bytes. Many tokens are the same function (for ``[0-9]+``, all tokens of
 digits), so there are far fewer classes of tokens than tokens. The functions are the states of an automaton over bytes
-whose start state is the identity. One pass over the vocabulary's trie computes it: equal functions are merged when they
-appear, and a prefix after which every state is dead is dropped with its subtree.
+whose start state is the identity. One pass over the vocabulary's trie computes the functions: equal functions are
+merged when they appear, and a prefix after which every state is dead is dropped with its subtree.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, pre
 __all__ = ["BYTE_ORDER", "PositionCompletions"]
 
 _READABLE: Final = bytes([*range(0x61, 0x7B), *range(0x30, 0x3A), *range(0x20, 0x7F)])
-#: ``BYTE_ORDER[byte]`` is the rank of a byte among those that could be written: letters, digits and other printable
-#: characters come first.
+#: ``BYTE_ORDER[byte]`` is the rank of a byte among all bytes: letters, digits and other printable characters come
+#: first.
 BYTE_ORDER: Final = bytes(tuple(dict.fromkeys([*_READABLE, *range(256)])).index(byte) for byte in range(256))
 
 

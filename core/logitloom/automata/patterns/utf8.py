@@ -144,7 +144,7 @@ class HighPartition:
 
 
 class _PartitionParts(NamedTuple):
-    """What a :class:`HighPartition` is made of.
+    """The parts of a :class:`HighPartition`.
 
     Attributes:
         starts: ``[segments]``, the first code point of each segment between the bounds of all sets.
@@ -224,7 +224,7 @@ def _regrouped(finest: Shape, codes: NDArray[np.int64]) -> Shape:
         with suppress(KernelFailed):
             return Shape(*kernels.regroup(*finest, codes))
     nodes, root = finest
-    # What each entry becomes: nodes from the front, the negative codes of classes from the end.
+    # The new value of each entry: nodes from the front, the negative codes of classes from the end.
     meaning = np.full(len(nodes) + len(codes) + 1, DEAD, dtype=np.intp)
     meaning[len(nodes) : -1] = codes[::-1]
     # The number of bytes from each node that complete a character; the last entry is for DEAD and completed characters.

@@ -29,7 +29,7 @@ def with_checksum(format: bytes, payload: bytes) -> bytes:
 
 
 def checked(format: bytes, content: bytes) -> bytes | None:
-    """What a file holds; ``None`` if it is damaged, or of another kind."""
+    """The payload of a file; ``None`` if it is damaged, or of another kind."""
     head = len(format) + _DIGEST
     payload = content[head:]
     whole = content[:head] == format + hashlib.blake2b(payload, digest_size=_DIGEST).digest()

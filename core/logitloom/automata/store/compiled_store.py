@@ -47,7 +47,7 @@ Made = TypeVar("Made")
 
 @dataclass(slots=True)
 class Stored:
-    """What was compiled and stored within a ``with`` block.
+    """The results that were compiled and stored within a ``with`` block.
 
     Attributes:
         seconds: processor time of the compilations that another process need not repeat.
