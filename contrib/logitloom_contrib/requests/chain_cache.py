@@ -27,7 +27,7 @@ from logitloom_contrib.requests.request_document import RequestDocument, Request
 
 __all__ = ["ChainCache", "CompiledChain", "prepare"]
 
-#: What the engine gives, the vocabulary aside.
+#: The values that the engine gives, except the vocabulary.
 _GIVES: Final = frozenset({"prompt", "length", "history"})
 #: Constraints whose first use computes the values that all later constraints of their kind share.
 _FIRST_USED: Final[dict[str, dict[str, Any]]] = {

@@ -92,7 +92,7 @@ class ChainRows:
         self._collector: _MaskCollector | None = None
 
     def settle(self, requests: Sequence[Request], logits: Array, *, absent: Sequence[Request] = ()) -> None:
-        """Make the rows those of ``requests``, in that order; requests that cannot start fail and get none.
+        """Make the rows the rows of ``requests``, in that order; requests that cannot start fail and get no row.
 
         Args:
             requests: the chain's requests in this step, in the order of the batch.
@@ -335,7 +335,7 @@ def closed_rows(logits: Array, masks: Sequence[TokenIds] | None = None) -> list[
 
     Args:
         logits: ``[rows, vocab]``.
-        masks: what was applied to each row; default: unknown.
+        masks: the mask of each row; default: unknown.
     """
     to_numpy = backend_of(logits).to_numpy
     rows = list(range(len(logits)))

@@ -1,4 +1,4 @@
-"""What a request asks of the engine's own constraints, beside a chain: refused where the two cannot both hold."""
+"""The constraints that a request asks of the engine itself, beside a chain: refused where both cannot hold."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ SAFE: Final = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Permissions:
-    """What requests may ask for.
+    """The permissions of requests.
 
     Args:
         allow: names of processors, exactly as requests write them.

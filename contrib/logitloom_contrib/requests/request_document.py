@@ -57,7 +57,7 @@ def read(given: Any, permissions: Permissions) -> RequestDocument:
         permissions: what requests may ask for.
 
     Raises:
-        LogitloomError: (always a ``ValueError`` too) saying what is wrong with it.
+        LogitloomError: (always a ``ValueError`` too) saying what is wrong with the document.
 
     Example:
         >>> read('[{"use": "top_k", "options": {"k": 5}}]', Permissions()).key
@@ -223,7 +223,7 @@ class RequestGuard:
 
 
 def _schema(text: str, permissions: Permissions) -> Any:
-    """A schema's JSON text as data: what is no JSON would be taken for the name of a file."""
+    """A schema's JSON text as data: a text that is no JSON would be taken for the name of a file."""
     schema = _plain(_parsed(text, permissions), "The text given as 'schema'", 0)
     if not isinstance(schema, (dict, bool)):
         raise ChainDocumentError(f"'schema' must be a JSON Schema (a table, true or false), but is {_shown(schema)}.")

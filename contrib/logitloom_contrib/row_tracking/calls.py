@@ -134,7 +134,7 @@ class CallMatch(NamedTuple):
         return offsets[self.which] + self.rows
 
     def origins(self) -> list[RowOrigin]:
-        """What each row began with."""
+        """The origin of each row."""
         if self.grown is not None:
             return self.grown.origin
         calls = self.calls

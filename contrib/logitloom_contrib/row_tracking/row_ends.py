@@ -16,7 +16,7 @@ class RowEnds(NamedTuple):
     """Ids at which rows end."""
 
     eos: frozenset[int]
-    #: Ids that stand behind the end of a row; those of ``eos`` among them.
+    #: Ids that stand behind the end of a row, the ids of ``eos`` included.
     padding: frozenset[int]
 
     def new_tokens(

@@ -16,7 +16,7 @@ __all__ = ["CallMeaning", "CallReader", "Event", "SectionContent"]
 
 
 class SectionContent(NamedTuple):
-    """What the text of a section means.
+    """The meaning of a section's text.
 
     Attributes:
         kind: ``call``: a JSON object with name and arguments; ``calls``: an array of these; ``arguments``: a JSON
@@ -34,7 +34,7 @@ class SectionContent(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What happens when a string is complete.
+    """The meaning of a complete string.
 
     Attributes:
         kind: ``call``: a call of the tool ``key`` begins; ``array`` and ``object``: one begins that is the parameter
@@ -48,7 +48,7 @@ class Event(NamedTuple):
 
 @dataclass
 class CallMeaning:
-    """What the sections of a text with calls mean.
+    """The meaning of the sections of a text with calls.
 
     Attributes:
         contents: by the number of a section.
@@ -327,7 +327,7 @@ def _placed(whole: Any, path: Path, value: Any) -> Any:
 
 
 def _past(reading: _TextReading, depth: int) -> Any:
-    """The linked list of a number of sections in a reading, without those after them."""
+    """The linked list of the first sections of a reading, up to a given number."""
     past = reading.past
     for _ in range(reading.ended - depth):
         past = past[0]

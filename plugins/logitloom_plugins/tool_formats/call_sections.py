@@ -139,7 +139,7 @@ class _CallSections:
         return []
 
     def _begins(self, named: list[_Next]) -> list[_Next]:
-        """The strings in free text that begin a call. What follows a trigger is forced."""
+        """The strings in free text that begin a call. The text after a trigger is forced."""
         form = self.form
         trigger = form.first_trigger
         if not trigger:

@@ -94,7 +94,7 @@ def ways_of(value: Property, form: ToolFormat, style: Mapping[str, Any], *, key:
 
 
 def mark_of(form: ToolFormat, type: str) -> str:
-    """What ``{type}`` says for a JSON type."""
+    """The text of ``{type}`` for a JSON type."""
     return (form.types or {}).get(type, type)
 
 

@@ -1,7 +1,7 @@
 """Structural tags, as xgrammar and vLLM take them, as sections of a text.
 
-A format is compiled with what may come after it: strings, each with the section that begins after the string. An empty
-string stands for a section that may begin at once.
+A format is compiled with the strings that may come after it; each string leads to the section that begins after the
+string. An empty string stands for a section that may begin at once.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _SectionBuilder:
     # --- formats ----------------------------------------------------------------------------------------------------
 
     def compile(self, given: Any, pointer: str, after: _Next, until: tuple[str, ...] = ()) -> _Next:
-        """What begins a format.
+        """The strings that begin a format.
 
         Args:
             given: the format.

@@ -139,23 +139,23 @@ class ToolFormat:
 
     @property
     def head(self) -> str:
-        """What a call begins with, before the name of the tool or the number of the call."""
+        """The beginning of a call, before the name of the tool or the number of the call."""
         return self.call.partition("{name}")[0].partition("{index}")[0]
 
     @property
     def head_after_index(self) -> str | None:
-        """What stands between the number of the call and the name of the tool; ``None`` if no number stands there."""
+        """The text between the number of the call and the name of the tool; ``None`` if no number stands there."""
         _, index, after = self.call.partition("{name}")[0].partition("{index}")
         return after if index else None
 
     @property
     def tail(self) -> str:
-        """What stands between the name of the tool and its arguments; empty if ``call`` has no name."""
+        """The text between the name of the tool and its arguments; empty if ``call`` has no name."""
         return self.call.partition("{name}")[2]
 
     @cached_property
     def unwritten(self) -> tuple[str, ...]:
-        """What strings may not contain, because parsers would end a value there: tags, and ``forbid``.
+        """The texts that strings may not contain, because parsers would end a value there: tags, and ``forbid``.
 
         Example:
             >>> ToolFormat(call="<call>", end="</call>").unwritten

@@ -283,7 +283,7 @@ class Property(NamedTuple):
 
 
 class _References:
-    """What the references in the parameters of a tool lead to."""
+    """The schema that the references in the parameters of a tool lead to."""
 
     def __init__(self, parameters: dict[str, Any]) -> None:
         self._base = parameters.get("$id", "urn:logitloom:tool")

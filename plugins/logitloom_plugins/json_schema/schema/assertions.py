@@ -22,7 +22,7 @@ _MOST_CHARACTERS: Final = {"hostname": 253}
 
 
 def number_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
-    """What a node demands of numbers, as parts of a conjunction over ``ge gt le lt mult``."""
+    """The demands of a node on numbers, as parts of a conjunction over ``ge gt le lt mult``."""
     parts: list[Formula] = []
     for keyword, strict, atom in (("minimum", "exclusiveMinimum", "g"), ("maximum", "exclusiveMaximum", "l")):
         bound = keywords.number(node, keyword)
@@ -41,7 +41,7 @@ def number_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
 
 
 def string_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
-    """What a node demands of strings, as parts of a conjunction over ``len pat fmt``."""
+    """The demands of a node on strings, as parts of a conjunction over ``len pat fmt``."""
     schema = node.schema
     parts: list[Formula] = []
     least, most = keywords.count(node, "minLength"), keywords.count(node, "maxLength")
@@ -62,7 +62,7 @@ def string_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
 
 
 def array_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
-    """What a node demands of arrays, as parts of a conjunction over ``item rest contains mini maxi unique``."""
+    """The demands of a node on arrays, as parts of a conjunction over ``item rest contains mini maxi unique``."""
     schema, modern = node.schema, node.dialect.number >= 9
     parts: list[Formula] = []
     prefix = schema.get("prefixItems") if modern else None
@@ -142,7 +142,7 @@ def _names(keywords: Keywords, node: SchemaNode, keyword: str) -> list[str]:
 
 
 def object_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
-    """What a node demands of objects, as parts of a conjunction over ``prop patp addl names req minp maxp``."""
+    """The demands of a node on objects, as parts of a conjunction over ``prop patp addl names req minp maxp``."""
     schema, dialect = node.schema, node.dialect
     parts: list[Formula] = []
     properties = keywords.table(node, "properties")

@@ -1,7 +1,8 @@
-"""``unevaluatedProperties`` and ``unevaluatedItems``: what they demand of a value.
+"""``unevaluatedProperties`` and ``unevaluatedItems``: their demands on a value.
 
 Which properties and items are evaluated depends on the branches of ``anyOf``, ``oneOf`` and ``if`` that a value
-satisfies. Each combination of branches is a case: its condition, as a formula over nodes, and what is evaluated in it.
+satisfies. Each combination of branches is a case: its condition, as a formula over nodes, and the members or items that
+it evaluates.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MOST_CASES: Final = 512
 
 
 class _Case(NamedTuple):
-    """A combination of branches, and what is evaluated in it.
+    """A combination of branches, and the members or items that it evaluates.
 
     Attributes:
         condition: a formula over nodes.
@@ -47,12 +48,12 @@ class _Case(NamedTuple):
 
 
 def evaluated_properties(keywords: Keywords, node: SchemaNode) -> list[Formula]:
-    """``unevaluatedProperties`` of a node: what it demands of properties that no keyword beside it has evaluated."""
+    """``unevaluatedProperties`` of a node: its demand on properties that no keyword beside it has evaluated."""
     return _evaluated(keywords, node, "Properties")
 
 
 def evaluated_items(keywords: Keywords, node: SchemaNode) -> list[Formula]:
-    """``unevaluatedItems`` of a node: what it demands of items that no keyword beside it has evaluated."""
+    """``unevaluatedItems`` of a node: its demand on items that no keyword beside it has evaluated."""
     return _evaluated(keywords, node, "Items")
 
 

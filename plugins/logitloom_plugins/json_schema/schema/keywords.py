@@ -36,7 +36,7 @@ from logitloom_plugins.json_schema.schema.schema_document import Document, Schem
 
 __all__ = ["MANY_BRANCHES", "TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
 
-#: By type of value, what reads the keywords that speak of that type only.
+#: By type of value, the reader of the keywords for this type only.
 Assertions = Mapping[str, Sequence[Callable[["Keywords", SchemaNode], list[Formula]]]]
 #: Why the value of ``pattern``, ``patternProperties`` or ``format`` cannot be enforced; ``None`` if it can.
 StringProblem = Callable[[str, str, Budget | None], str | None]
@@ -124,7 +124,7 @@ class Keywords:
         self._before: dict[tuple[Any, ...], list[int]] = {}
 
     def of(self, number: int, kind: str) -> Formula:
-        """What a node demands of values of one of the :data:`TYPES`."""
+        """The demands of a node on values of one of the :data:`TYPES`."""
         key = (number, kind)
         known = self._known.get(key)
         if known is None:
@@ -268,7 +268,7 @@ class Keywords:
     def _branches(
         self, node: SchemaNode, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
     ) -> Formula:
-        """Several schemas as one formula, in which what all of them have in common stands once."""
+        """Several schemas as one formula, in which their common part stands once."""
         if joined is not conjunction:
             branches = [branch for branch in branches if branch is not False]
         if joined is conjunction or len(branches) < 2:

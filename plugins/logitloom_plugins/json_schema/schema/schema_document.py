@@ -44,7 +44,7 @@ Scope = tuple[tuple[str, str], ...]
 
 
 class Dialect(NamedTuple):
-    """What differs between drafts, as far as validation is concerned.
+    """The differences between drafts, as far as validation is concerned.
 
     Attributes:
         name: ``draft4``, ``draft6``, ``draft7``, ``2019-09`` or ``2020-12``.
@@ -115,7 +115,7 @@ def dialect_of(schema: Any, inherited: Dialect | None, pointer: str) -> Dialect:
 class SchemaNode(NamedTuple):
     """One subschema in its place: the schema, the URI it is resolved against, its draft, its JSON pointer.
 
-    ``scope`` says what dynamic references mean here; it is empty where a document has none.
+    ``scope`` decides the meaning of dynamic references here; it is empty where a document has none.
     """
 
     schema: Any

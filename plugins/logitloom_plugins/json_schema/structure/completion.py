@@ -1,7 +1,7 @@
 """Short texts with which what has been written becomes a complete value.
 
 Each is a function of the position alone, and after its first bytes the completion is the rest of it. So the number of
-tokens that write it is a bound that counts down. It is a shortest text in bytes but for these: of an object without
+tokens in this text is a bound that counts down. It is a shortest text in bytes but for these: of an object without
 alternatives the required members are written, of strings the characters that need no escape are preferred, and nothing
 is as deep as a shorter value of another type would be.
 
@@ -49,7 +49,7 @@ _MOST_ROUNDS: Final = 256
 _SHORTEST_CONTAINER: Final = 2
 _LONGEST_ESCAPE: Final = len("\\u0000")
 _CHARACTER: Final = ord("a")
-#: The bytes of strings, those that stand for themselves in JSON first.
+#: The bytes of strings; bytes that stand for themselves in JSON come first.
 _BYTES: Final = sorted(
     range(256), key=lambda byte: (not 0x20 <= byte < 0x7F or byte in b'"\\', byte != _CHARACTER, byte)
 )
@@ -119,7 +119,7 @@ class Completions:
         self._of_stack.clear()
 
     def _recalled(self, memory: dict[Any, Found], key: Any, find: Callable[[], tuple[Found, int]]) -> Found:
-        """An entry of a memory, or what a function finds and the work it takes.
+        """An entry of a memory, or the result of a function and the work that the result takes.
 
         The work is added once, and not where another entry is made from this one.
         """
@@ -207,7 +207,7 @@ class Completions:
         if not self._machine.whitespace.start:
             return text + rest
         if state[0] in STRING_KINDS:
-            # The layout of a value in a string is that of what it is in.
+            # Inside a string the layout is the layout of the object or array around the string.
             layout = state[1].used if isinstance(state[1], NameContext) else self._layout(stack)
             gap, begun = "close", int(state[0] == "escape" and state[4] == "\\")
             text, after = relaid_within(text, settled(layout), gap, begun)
@@ -629,7 +629,7 @@ class Completions:
             return min([self._least_for(plan, part, counted) for part in formula[1]])
         if operator != "&":
             return 0
-        # Names that are required directly are different ones. What is nested may require the same names.
+        # Names that are required directly are different ones. Nested objects may require the same names.
         direct = sum([self._least_for(plan, part, counted) for part in formula[1] if part[0] == "req"])
         return max([direct, *[self._least_for(plan, part, counted) for part in formula[1] if part[0] != "req"]])
 

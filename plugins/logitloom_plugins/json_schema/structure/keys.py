@@ -205,7 +205,7 @@ class Keys:
             width = np.bincount(automaton.byte_class, minlength=automaton.next.shape[1])
             columns = automaton.next[:, width > 0]
             known, before = np.where(alive, np.inf, 0.0), np.zeros(0)
-            # From infinity downwards: what leads to no loop becomes finite, the ends first.
+            # From infinity downwards: states that lead to no loop become finite, the ends first.
             while not np.array_equal(known, before):
                 before = known
                 known = np.where(alive, ends + np.append(before, 0.0)[columns] @ width[width > 0].astype(float), 0.0)

@@ -46,7 +46,7 @@ class Name(frozenset[tuple[Any, ...]]):
 
 
 class Linked(frozenset[int], Generic[Entry]):
-    """A persistent list: an entry, and the chain of those before it; ``None`` is the empty chain.
+    """A persistent list: an entry, and the chain of the earlier entries; ``None`` is the empty chain.
 
     Comparing and pickling take no recursion, so a chain may have any length. As a set it holds the hash of its entries
     alone, because Python caches the hash of a frozen set.

@@ -130,7 +130,7 @@ class ObjectPlan(Name):
         self._valued_from = len(self.required)
 
     def declares(self, key: Any) -> bool:
-        """Whether a key is one of the declared names, which come in their order and so never twice."""
+        """Whether a key is a declared name; declared names come in their order and so never twice."""
         return key[0] == "name" and key[1] in self.index
 
     def hard_child(self, key: Any) -> Formula:

@@ -160,7 +160,7 @@ class Satisfiability:
     # --- shared with other processes ---------------------------------------------------------------------------
 
     def solved(self) -> tuple[Any, ...]:
-        """What has been found so far, as values for :meth:`take_solved`."""
+        """The results so far, as values for :meth:`take_solved`."""
         keys = [(key, keys.automaton) for key, keys in self._keys.items() if keys.is_slow and "automaton" in vars(keys)]
         # No answer is asked of a frame that any end would do for.
         answers = [item for item in self._known.items() if getattr(item[0], "wanted", None) is not EVERYTHING]

@@ -85,8 +85,8 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
         budget: what the compilation may cost.
 
     Raises:
-        UnsupportedSchema: if it is malformed, refers to something outside, or has keywords that cannot be enforced
-            (all of them are listed with their JSON pointers). A schema that no value satisfies compiles;
+        UnsupportedSchema: if the schema is malformed, refers to something outside, or has keywords that cannot be
+            enforced (all of them are listed with their JSON pointers). A schema that no value satisfies compiles;
             ``satisfiable`` of the result says so.
         BudgetExceeded: if it takes too many states or seconds.
     """
@@ -165,7 +165,9 @@ def _compiled(
 
 
 def _said(problems: dict[tuple[str, str], str]) -> str:
-    """What cannot be enforced, as far as a message has room for it; ``problems`` of the error has all."""
+    """The keywords that cannot be enforced, as far as a message has room for them; ``problems`` of the error has
+    all.
+    """
     told = [f"{keyword!r} at #{pointer}: {why}" for (pointer, keyword), why in problems.items()]
     shown = told[0] if len(told[0]) <= _MOST_TOLD else f"{told[0][: _MOST_TOLD - 3]}..."
     for index, text in enumerate(told[1:], 1):
@@ -180,7 +182,7 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
     """Look at every keyword that can play a part, and note those that cannot be enforced.
 
     Returns:
-        The nodes with ``uniqueItems``, and those from which subschemas lead to one of them.
+        The nodes with ``uniqueItems``, and the nodes from which subschemas lead to such a node.
     """
     document = keywords.document
     found: set[int] = set()

@@ -27,7 +27,7 @@ Codes = dict[int, int]
 DEAD: Final = -1
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX: Final = "0123456789abcdef"
-#: What the letters stand for, as bytes.
+#: The bytes that the letters stand for.
 _WRITTEN: Final = np.array([ord(character) for character in _SHORT.values()])
 _NO_CHOICE: Final = [(0, 0x1F)]
 _NOT_PRINTABLE: Final = [(0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0x10FFFF)]
@@ -57,7 +57,7 @@ _QUOTE, _BACKSLASH = b'"\\'
 
 
 class StringContext(Name):
-    """The strings that may come at one position of a text: their content, and what follows the closing quote.
+    """The strings that may come at one position of a text: their content, and the state after the closing quote.
 
     The name's parts are what the context is made from.
     """
@@ -66,7 +66,7 @@ class StringContext(Name):
     tracks = False
     #: Whether a backslash may stand wherever a character may; ``None``: that depends on the state.
     escapes: bool | None = None
-    #: Whether it is a name of those that the schema mentions, told from one another by their text alone.
+    #: Whether the string is a name that the schema mentions; such names are told from one another by their text alone.
     is_listed = False
 
     def __init__(self, parts: tuple[Any, ...], machine: Any, content: Content) -> None:

@@ -56,7 +56,7 @@ class NumberContext(Name):
 
 
 class Operation(NamedTuple):
-    """What a code below -1 means.
+    """The meaning of a code below -1.
 
     ``push``: remember the return ``value`` and go to state ``target``. ``pop``: go where the last return says for the
     truth vector ``value``. ``name``: a name has ended that must not come twice in its object; if it has not, go to

@@ -36,7 +36,7 @@ __all__ = [
 
 QUOTE, BACKSLASH, COMMA, _COLON = b'"\\,:'
 BLANKS: Final = b" \n\t\r"
-#: What numbers are made of.
+#: The characters of numbers.
 NUMBER: Final = b"0123456789-+.eE"
 _LITERALS: Final = (b"null", b"false", b"true")
 #: Bytes of an escape: of most characters, with digits, and of a pair of surrogates.

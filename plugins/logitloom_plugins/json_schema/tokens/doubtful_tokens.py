@@ -1,7 +1,7 @@
 """The tokens that must be read one by one where an item or a member name must not come twice.
 
-The walk of a trie does not know what has been written, so it allows some tokens that repeat it. The tokens listed here
-include all of these.
+The walk of a trie does not know the text so far, so it allows some tokens that repeat a name or an item. The tokens
+listed here include all of these.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def can_write(document: Any, vocabulary: Vocabulary) -> bool:
     """Whether tokens can complete each text that bytes can: single-byte tokens suffice for what a schema asks for.
 
     Vocabularies often lack control characters, which JSON escapes, and first bytes of code points from U+40000 on,
-    which only a schema that names them needs.
+    which only a schema that names such characters needs.
     """
     single = vocabulary_trie(vocabulary).single >= 0
     if not single[list(_NEEDED)].all():
@@ -212,7 +212,7 @@ class _Masks:
         return known
 
     def _without(self, row: TokenSet, doubtful: NDArray[np.int32], position: Position) -> TokenSet:
-        """The row without those of the doubtful tokens that the machine refuses when it reads them one by one."""
+        """The row without the doubtful tokens that the machine refuses when it reads them one by one."""
         listed, ids = row
         asked = np.zeros(self._sets.size, dtype=bool)
         asked[doubtful] = True

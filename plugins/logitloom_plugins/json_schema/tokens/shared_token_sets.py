@@ -1,4 +1,4 @@
-"""Token sets of a vocabulary, shared by all schemas: what is made from the same parts is one object."""
+"""Token sets of a vocabulary, shared by all schemas: token sets made from the same parts are one object."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def token_sets(vocabulary: Vocabulary, size: int) -> TokenSets:
 
 
 class TokenSets:
-    """Sorts ids, and keeps token sets by what they were made from.
+    """Sorts ids, and keeps token sets by the parts from which they were made.
 
     Args:
         vocabulary: the tokens.
