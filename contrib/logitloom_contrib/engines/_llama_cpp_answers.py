@@ -30,7 +30,7 @@ class StopKeeper:
         self._text, self._over = "", False
 
     def cut(self, piece: str) -> str:
-        """What of the next piece belongs to the text."""
+        """The part of the next piece that belongs to the text."""
         if self._over:
             return ""
         before = len(self._text)

@@ -33,7 +33,7 @@ class _Layer:
         return keys, values
 
     def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> Array:
-        """``[rows, 1, n, width] bool``: what each new token attends to."""
+        """``[rows, 1, n, width] bool``: the columns that each new token attends to."""
         del n, return_array, window_size
         return self._mask
 

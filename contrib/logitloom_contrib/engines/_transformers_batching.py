@@ -30,9 +30,9 @@ from logitloom_contrib.requests.request import Request
 
 __all__ = ["KEYWORD", "BatchedChains", "batch_with", "bind_batched", "refuse_where_ignored"]
 
-#: What ``add_request`` calls a request's own chain.
+#: The name under which ``add_request`` takes a request's own chain.
 KEYWORD: Final = "logitloom"
-#: What continuous batching gives to processors.
+#: The values that continuous batching gives to processors.
 GIVES: Final = frozenset({"prompt", "length", "history"})
 ENGINE: Final = "transformers' continuous batching"
 #: Number of steps without a request after which the request is taken to be gone.

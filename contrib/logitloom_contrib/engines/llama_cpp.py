@@ -32,7 +32,7 @@ __all__ = ["LlamaCppModel", "LlamaCppProcessor", "to_llama_cpp"]
 
 GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "llama-cpp-python"
-#: What the library takes where ``max_tokens`` is not given; None is as many as fit.
+#: The library's default where ``max_tokens`` is not given; None is as many as fit.
 _MOST_TOKENS: Final[dict[str, int | None]] = {"create_completion": 16, "create_chat_completion": None}
 
 
@@ -158,7 +158,7 @@ class LlamaCppProcessor(MadeAnew):
 
         Raises:
             NeedsNotMet: the processor was not called before the first token, or with ids that are not the text.
-            Exception: what :meth:`__call__` caught.
+            Exception: the exception that :meth:`__call__` caught.
         """
         del logits
         called, missed = self._called, self._missed
@@ -182,7 +182,7 @@ class LlamaCppProcessor(MadeAnew):
         """Raise the error that the processor kept, if there is one, and forget it.
 
         Raises:
-            Exception: what :meth:`__call__` caught.
+            Exception: the exception that :meth:`__call__` caught.
         """
         error, self._error = self._error, None
         if self._disarm is not None:
@@ -201,7 +201,7 @@ class LlamaCppProcessor(MadeAnew):
 
         Raises:
             NeedsNotMet: without a model, or with ``grammar`` or ``response_format`` beside the chain.
-            Exception: what went wrong in the chain.
+            Exception: the exception of the chain.
         """
         kind = _library().StoppingCriteriaList
         options["stopping_criteria"] = kind([self.stopping, *(options.get("stopping_criteria") or ())])
@@ -217,7 +217,7 @@ class LlamaCppProcessor(MadeAnew):
 
         Raises:
             NeedsNotMet: without a model, or with ``grammar`` or ``response_format`` beside the chain.
-            Exception: what went wrong in the chain.
+            Exception: the exception of the chain.
         """
         return self._run("create_chat_completion", messages, options)
 
@@ -332,7 +332,7 @@ def _armed(llama: Any, raise_error: Callable[[], None]) -> Callable[[], None]:
 
 
 def _biased(bias: Any) -> Callable[[Any, NDArray[np.float32]], NDArray[np.float32]]:
-    """What the library's own ``logit_bias`` would do behind the processors."""
+    """The effect of the library's own ``logit_bias``, after the processors."""
     tokens = np.asarray([int(token) for token in bias], dtype=np.int64)
     added = np.asarray([float(value) for value in bias.values()], dtype=np.float32)
 

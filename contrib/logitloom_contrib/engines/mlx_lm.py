@@ -32,7 +32,7 @@ from logitloom_contrib.row_tracking.row_ends import RowEnds
 
 __all__ = ["MlxModel", "MlxProcessor", "to_mlx_lm"]
 
-#: What mlx-lm gives to processors. (Of a prompt whose beginning is in a reused cache it shows the rest.)
+#: The values that mlx-lm gives to processors. (Of a prompt whose beginning is in a reused cache it shows the rest.)
 GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "mlx-lm"
 

@@ -30,7 +30,7 @@ from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
 __all__ = ["TransformersModel", "TransformersProcessor", "to_transformers"]
 
-#: What ``generate`` gives to processors.
+#: The values that ``generate`` gives to processors.
 GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "transformers' generate"
 #: The module that holds ``generate``.
@@ -123,7 +123,7 @@ class _CallRows(MadeAnew):
     def __init__(self, binding: _Binding, max_length: int | None = None) -> None:
         self._binding, self._longest, self.padding = binding, max_length, binding.padding
         self.tracker = binding.tracker()
-        #: What ``generate`` stops at, prompts and padding included, until the first call.
+        #: The number of tokens at which ``generate`` stops, prompts and padding included, until the first call.
         self._max_length = max_length
         #: Whether it is still to be found out if a beam search calls, whose hypotheses the chain may end.
         self._watches_beams = any(hasattr(link.processor, "text_end") for link in binding.chain.links)
@@ -255,7 +255,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
 
         Args:
             input_ids: ids ``[rows, length]``, padded on the left.
-            attention_mask: as for ``generate``; default: what stands behind the padding.
+            attention_mask: as for ``generate``; default: all ids behind the padding.
 
         Returns:
             The processor, and ``input_ids`` and ``attention_mask`` for ``generate``.

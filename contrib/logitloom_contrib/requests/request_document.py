@@ -54,7 +54,7 @@ def read(given: Any, permissions: Permissions) -> RequestDocument:
 
     Args:
         given: ``extra_args["logitloom"]``.
-        permissions: what requests may ask for.
+        permissions: the permissions of requests.
 
     Raises:
         LogitloomError: (always a ``ValueError`` too) saying what is wrong with the document.
@@ -177,7 +177,7 @@ class RequestGuard:
     """The permissions, in force for all objects that are made for one request, at every depth of its chain.
 
     Args:
-        permissions: what requests may ask for.
+        permissions: the permissions of requests.
     """
 
     def __init__(self, permissions: Permissions) -> None:

@@ -12,7 +12,7 @@ __all__ = ["end_ids", "end_needs", "ends_table"]
 
 
 def end_needs(eos: tuple[int, ...] | None, *others: str) -> frozenset[str]:
-    """What a processor of ends needs: the vocabulary if the ids are not given, and other things."""
+    """The needs of a processor of ends: the vocabulary if the ids are not given, and other needs."""
     return frozenset(others) | (frozenset() if eos is not None else frozenset({"vocabulary"}))
 
 

@@ -11,7 +11,7 @@ from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["Observation", "Observe", "nothing_told", "observed", "told"]
 
-#: Which probability of the chosen token counts: that of the processor's output, or that with which the sampler chose.
+#: Which log-probability of the chosen token counts: from the processor's own output, or from the sampler's choice.
 Observe = Literal["own", "chosen"]
 
 

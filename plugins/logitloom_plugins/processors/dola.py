@@ -22,7 +22,7 @@ class DolaState(NamedTuple):
     """State: a row tree.
 
     Attributes:
-        layers: per early layer what it remembers of the rows.
+        layers: per early layer the model's cache for the rows.
     """
 
     layers: tuple[Branch, ...]

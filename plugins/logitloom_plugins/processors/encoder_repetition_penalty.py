@@ -41,7 +41,7 @@ class EncoderRepetitionPenalty(Processor):
     penalty: float = option(help="Factor of the prompt's tokens; above 1 favours them.", ge=0.01, le=100.0)
 
     def init_state(self, context: Context) -> Seen:
-        """What the prompt holds: a table over the vocabulary."""
+        """The tokens of the prompt: a table over the vocabulary."""
         return seen(context, True, "bool")
 
     def process(self, logits: Array, state: Seen, context: Context) -> tuple[Array, Seen]:

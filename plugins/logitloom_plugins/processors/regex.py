@@ -18,9 +18,9 @@ __all__ = ["Regex"]
 class Regex(ConstraintProcessor):
     """Allow only tokens with which the text can still match a regular expression, as ``re.fullmatch`` would.
 
-    The syntax is Python's. What is not regular (back-references, look-around) is refused when the processor is
-    made, as is a pattern with more positions than ``max_states``. The automaton is built whole where building is cheap;
-    otherwise its states are computed as texts reach them.
+    The syntax is Python's. Constructs that are not regular (back-references, look-around) are refused when the
+    processor is made, as is a pattern with more positions than ``max_states``. The automaton is built whole where
+    building is cheap; otherwise its states are computed as texts reach them.
 
     Example:
         >>> from logitloom import processors

@@ -56,7 +56,7 @@ class RepetitionPenalty(Processor):
         return PENALTY.but(writes="scales", reads=("logit", "seen"), operation=operation)
 
     def init_state(self, context: Context) -> Seen | Recent:
-        """What the prompt holds: a table over the vocabulary, or the window."""
+        """The tokens of the prompt: a table over the vocabulary, or the window."""
         if self.window is None:
             return seen(context, self.include_prompt, "bool")
         return recent(context, self.include_prompt, self.window)

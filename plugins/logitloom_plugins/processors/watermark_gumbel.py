@@ -89,7 +89,7 @@ class WatermarkGumbel(Processor):
         grams = [tuple(int(t) for t in ids[i : i + self.width + 1]) for i in range(len(ids) - self.width)]
         if not grams:
             return gamma(0.0, 0)
-        # What follows the same context again is the same token, and proves nothing.
+        # A token after the same context is the same token again, and proves nothing.
         unique = np.asarray(list(dict.fromkeys(grams)), dtype=np.int32)
         xp = load_backend("numpy").xp
         with np.errstate(over="ignore"):

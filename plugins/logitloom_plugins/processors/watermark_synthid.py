@@ -159,7 +159,7 @@ class WatermarkSynthid(Processor):
         for column in tokens.T.astype(np.int64):
             there = column >= 0
             hashed = _accumulated(np.ones(len(before), dtype=np.int64), before)
-            # What was left unmarked is marked when it comes again.
+            # A position that was left unmarked is marked when its context comes again.
             noted = there & (steps + 1 >= self.ngram_len) if self.skip_first else there
             seen = np.where(noted[:, None], np.concatenate([hashed[:, None], seen[:, :-1]], axis=1), seen)
             before = np.where(there[:, None], np.concatenate([before[:, 1:], column[:, None]], axis=1), before)

@@ -23,7 +23,7 @@ from logitloom_contrib.requests.request_record import RECORD_KEY, read_record, r
 
 __all__ = ["ENGINE", "GIVES", "read_record", "to_vllm"]
 
-#: What vLLM gives to processors.
+#: The values that vLLM gives to processors.
 GIVES: Final = frozenset({"prompt", "length", "history", "vocabulary"})
 ENGINE: Final = "vLLM"
 

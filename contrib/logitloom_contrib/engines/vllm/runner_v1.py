@@ -20,7 +20,7 @@ __all__ = ["RunnerV1", "begin"]
 
 
 class _RequestGroup(NamedTuple):
-    """What requests have in common whose rows are processed together."""
+    """The common values of requests whose rows are processed together."""
 
     key: str
     room: int
@@ -156,7 +156,7 @@ class RunnerV1:
 
 
 def begin(engine: ServedEngine, params: Any, prompt: Any, output: Any) -> Request | None:
-    """A request that enters the engine; None if it asks for no chain. Never raises: what is wrong ends the request."""
+    """A request that enters the engine; None if it asks for no chain. Never raises: an error ends the request."""
     extra = getattr(params, "extra_args", None)
     if not extra:
         return None

@@ -112,7 +112,7 @@ class ServedEngine:
             admitting: as for :meth:`.ChainCache.get`; otherwise the request was admitted, by this or another process.
 
         Raises:
-            LogitloomError: saying what is wrong with it.
+            LogitloomError: saying what is wrong with the request's chain.
         """
         extra = getattr(params, "extra_args", None)
         if not extra or KEY not in extra:

@@ -33,7 +33,7 @@ class Name(frozenset[tuple[Any, ...]]):
         return Name, (self.parts,)
 
     def state_parts(self) -> tuple[Any, ...]:
-        """What :meth:`logitloom.Linked.save_state` writes."""
+        """The value that :meth:`logitloom.Linked.save_state` writes."""
         return self.parts
 
     @staticmethod
@@ -95,7 +95,7 @@ class Linked(frozenset[int], Generic[Entry]):
         return _chain, (self.entries(),)
 
     def state_parts(self) -> tuple[Any, ...]:
-        """What :meth:`logitloom.Linked.save_state` writes."""
+        """The value that :meth:`logitloom.Linked.save_state` writes."""
         return self.entry, self.before
 
     @staticmethod

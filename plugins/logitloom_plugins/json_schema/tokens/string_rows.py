@@ -41,7 +41,7 @@ _CACHE: Final[weakref.WeakKeyDictionary[Vocabulary, dict[Any, Any]]] = weakref.W
 _LOCK: Final = threading.RLock()
 _LEADS: Final = np.array([not 0x80 <= byte < 0xC0 for byte in range(256)])
 
-#: What may follow the closing quote: the numbers of the rests, in ascending order.
+#: The texts that may follow the closing quote: the numbers of the rests, in ascending order.
 Rests = tuple[int, ...]
 
 

@@ -203,7 +203,7 @@ class TokenWalk:
         if blank < 0 or machine.states[blank][0] != "gap":
             return self.below(words, [(0, state, stack)])
         _, before, used = machine.states[blank]
-        # Whitespace ends a number, so the bytes allowed after whitespace can differ from those allowed before it.
+        # Whitespace ends a number, so the bytes allowed after whitespace can differ from the bytes allowed before it.
         after = sparse if before == machine.states[state] else machine.sparse_row(machine.number(before))
         found, pending = Found(), []
         more = machine.whitespace.most - used

@@ -197,7 +197,7 @@ def _parsed(pattern: str, budget: Budget | None) -> list[Node]:
 
 
 def _parts(node: Node) -> list[Node]:
-    """The parts of a concatenation, those of groups in it among them."""
+    """The parts of a concatenation, with the parts of nested groups."""
     return [part for inner in node.parts for part in _parts(inner)] if isinstance(node, Concatenation) else [node]
 
 

@@ -1,6 +1,7 @@
 """Moore machines over bytes: automata whose accepting states say what has been read.
 
-Several languages are decided in one pass: the output of a state tells which of them a text that ends there is in.
+Several languages are decided in one pass: the output of a state tells which languages contain a text that ends in the
+state.
 
 References:
     E. F. Moore, "Gedanken-experiments on Sequential Machines", 1956.
@@ -164,7 +165,7 @@ class MooreMachine(Dfa):
 
     @cached_property
     def _leading_on(self) -> NDArray[np.float32]:
-        """``[states, 2]``: how many bytes lead on, and how many of those that begin a character."""
+        """``[states, 2]``: the number of bytes that lead on, and how many of these begin a character."""
         width = self.next.shape[1]
         kinds = [np.bincount(self.byte_class[list(read)], minlength=width) for read in (range(256), BEGINNING)]
         # One product is several times faster than looking at the columns of each kind.

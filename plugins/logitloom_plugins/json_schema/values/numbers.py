@@ -30,7 +30,8 @@ __all__ = ["number_automaton"]
 _WHOLE: Final = "-?(?:0|[1-9][0-9]*)"
 _LARGE: Final = r"[eE]\+0*(?:1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
 _SMALL: Final = "[eE]-0*(?:[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
-#: Numbers printed with a positive exponent are at least the first; those with a negative one are below the second.
+#: A number printed with a positive exponent is at least the first limit; a number with a negative exponent is below the
+#: second.
 _LEAST_LARGE: Final = 10**16
 _MOST_SMALL: Final = Fraction(1, 10**4)
 #: For each relation the signs of ``number - bound`` with which it holds.

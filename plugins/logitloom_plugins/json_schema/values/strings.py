@@ -133,7 +133,7 @@ class Content:
     @cached_property
     def found(self) -> frozenset[Output]:
         """The outputs that some content within the bounds has."""
-        # Every state is reached by some text, and by one that can be completed.
+        # Every state is reached by some text, and by a text that can be completed.
         found = frozenset(output for meanings in self.at for output in meanings.values())
         return found if not self.counts or self.free else frozenset(filter(self._has, found))
 
