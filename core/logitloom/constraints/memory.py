@@ -146,6 +146,8 @@ class ConstraintMemory:
             # On devices the two special states are the last rows of the tables.
             rows = (self.constraint.states or 0) + 2
             state = state - rows if state >= rows - 2 else state
+        if state not in self._nodes:
+            self._room -= _NODE_BYTES
         return self._nodes.setdefault(state, StateNode(state))
 
     def reach(self, states: Sequence[Any], tokens: Sequence[Sequence[int]] | None) -> list[StateNode]:
@@ -228,9 +230,18 @@ class ConstraintMemory:
         return np.packbits(allowed, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
     def mask_within(self, node: StateNode, left: int) -> MaskRow | None:
-        """The mask of the tokens after which the text can be completed in ``left`` tokens, these tokens included.
+        """The mask of :meth:`allowed_within`, with end-of-sequence where the text may end; ``None`` as there."""
+        kept = self.allowed_within(node, left)
+        if kept is None:
+            return None
+        ids = self._with_ends(kept) if self.may_end(node.state) else kept.ids
+        return MaskRow(True, ids, self.constraint.vocab_size)
 
-        ``None`` if that is the mask of the node, because no token leads too far away.
+    def allowed_within(self, node: StateNode, left: int) -> TokenSet | None:
+        """The tokens after which the text can be completed in ``left`` tokens, the token and end-of-sequence included.
+
+        ``None`` if these are all that the state allows, because no token leads too far away. This is the one rule of
+        token limits on the host: processors apply it in masks, and a constraint inside a combinator in its token sets.
         """
         if node.most_after < 0:
             ended = node.state in (self.finished, self.dead)
@@ -249,8 +260,7 @@ class ConstraintMemory:
         if self.constraint.gives_way:
             allowed = kept.ids[self.constraint.allowed(node.state).mask(self.constraint.vocab_size).take(kept.ids)]
             kept = TokenSet(True, allowed) if len(allowed) else kept
-        ends = self.may_end(node.state)
-        return MaskRow(True, self._with_ends(kept) if ends else kept.ids, self.constraint.vocab_size)
+        return kept
 
     def _allowed(self, state: Any) -> TokenSet:
         if state == self.finished or state == self.dead:

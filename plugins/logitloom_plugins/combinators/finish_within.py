@@ -1,26 +1,22 @@
 """Constraints inside a combinator whose texts are complete within a number of tokens.
 
-A token is allowed only if the text after it can still be completed in the tokens that are left. The number of tokens
-that completion takes is :meth:`Constraint.least_tokens`: exact for finite automata, an upper bound elsewhere. With a
-bound no text is left unfinished either, but some that would just fit cannot be written.
+Processors with a limit follow the same rule (:meth:`ConstraintMemory.allowed_within`): a token is allowed only if the
+text after it can still be completed in the tokens that are left. The number of tokens to an end is
+:meth:`Constraint.least_tokens`: exact for finite automata, an upper bound elsewhere. With a bound no text is left
+unfinished either, but some texts that would just fit cannot be written.
 """
 
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.constraints import FINISHED, Constraint, State, TokenSet
+from logitloom.constraints import FINISHED, Constraint, ConstraintMemory, State, TokenSet
 from logitloom.host.hookspecs import TextEnd
 
 __all__ = ["FinishWithin"]
-
-#: For so many states it is remembered how far the farthest end is.
-_REMEMBERED: Final = 1 << 14
 
 
 class FinishWithin(Constraint):
@@ -52,6 +48,7 @@ class FinishWithin(Constraint):
         self.inner, self.tokens = constraint, tokens
         self.vocabulary, self.vocab_size = constraint.vocabulary, constraint.vocab_size
         self.restricts, self.ends_texts = constraint.restricts, constraint.ends_texts
+        self.gives_way = constraint.gives_way
         least = constraint.least_tokens(constraint.start())
         if least is None:
             raise ValueError(
@@ -63,7 +60,7 @@ class FinishWithin(Constraint):
                 f"{tokens} is too few, because the shortest text needs {least + 1} tokens, end-of-sequence included. "
                 f"Give at least {least + 1}."
             )
-        self._farthest = lru_cache(maxsize=_REMEMBERED)(self._find_farthest)
+        self._memory = ConstraintMemory(constraint)
 
     @property
     def fingerprint(self) -> bytes:
@@ -104,7 +101,7 @@ class FinishWithin(Constraint):
         return self.inner.least_tokens(_parts(state)[0])
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Those of the inner constraint that are allowed here."""
+        """Those of the inner constraint after which the text can be completed with the tokens that are left."""
         inner, left = _parts(state)
         ids, least = self.inner.least_after(inner)
         kept = least <= left - 2
@@ -117,17 +114,12 @@ class FinishWithin(Constraint):
     def allowed(self, state: State) -> TokenSet:
         """The ids of the inner constraint after which the text can be completed with the tokens that are left."""
         inner, left = _parts(state)
-        # One of the remaining tokens is taken now, and one is end-of-sequence.
-        if self.inner.most_after(inner) <= left - 2 or self._farthest(inner) <= left - 2:
+        (node,) = self._memory.reach([inner], None)
+        kept = self._memory.allowed_within(node, left)
+        if kept is None:
             return self.inner.allowed(inner)
-        ids, least = self.inner.least_after(inner)
-        kept = ids[least <= left - 2]
-        kept.flags.writeable = False
-        return TokenSet(True, kept)
-
-    def _find_farthest(self, state: State) -> int:
-        """The most tokens that an end can be away after an allowed token; :data:`UNKNOWN` if that cannot be told."""
-        return int(np.max(self.inner.least_after(state)[1], initial=0))
+        kept.ids.flags.writeable = False
+        return kept
 
 
 def _parts(state: State) -> tuple[State, int]:

@@ -173,6 +173,13 @@ def test_far_from_the_end_the_inner_sets_are_used():
     assert limited.allowed(limited.start()) is inner.allowed(inner.start())
 
 
+def test_of_several_tokens_that_fit_the_longest_is_allowed_alone():
+    longest = LongestTokens(automaton("abc[ab]"))
+    assert longest.row(longest.start()).tolist() == [6]
+    for tokens in (3, 4, 5, 40):  # with 4 tokens "ab" would fit too, with 5 "a"
+        assert FinishWithin(longest, tokens).row((longest.start(), tokens)).tolist() == [6]
+
+
 def test_states_and_names_travel():
     limited = FinishWithin(automaton("(ab)+"), 5)
     again = FinishWithin(automaton("(ab)+"), 5)
