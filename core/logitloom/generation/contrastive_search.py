@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from logitloom.arguments import MOST_ROWS, id_lists, number, whole
 from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain
-from logitloom.context import Context
 from logitloom.errors import GenerationError
 from logitloom.generation import loop
-from logitloom.generation.loop import Emission
+from logitloom.generation.loop import DecodingBatch, Emission
 from logitloom.generation.model import Cache, HiddenStateModel, ModelAdapter
 from logitloom.generation.rows import ModelRows
 from logitloom.vocabulary import Vocabulary
@@ -120,38 +119,26 @@ def contrastive_search(
     context, stop_ids = loop.sampling_start(
         model, prompts, chain, settings, max_tokens=max_tokens, seed=seed, eos=eos, vocabulary=vocabulary
     )
-    batch = _ContrastiveBatch(
-        cast(HiddenStateModel, model), chain, context, context.prompt or (), max_tokens, stop_ids, settings, record
-    )
-    while batch.rows:
-        yield from batch.search()
+    batch = DecodingBatch(model, chain, context, context.prompt or (), max_tokens, stop_ids, False, record)
+    yield from loop.run(batch, _ContrastiveStep(batch, cast(HiddenStateModel, model), settings))
 
 
-class _ContrastiveBatch(loop._DecodingBatch):
-    """All unfinished rows, with the hidden states of their tokens."""
+class _ContrastiveStep:
+    """The next token of each row has the best score of its candidates, and the model has read it already."""
 
-    def __init__(
-        self,
-        model: HiddenStateModel,
-        chain: Chain,
-        context: Context,
-        prompts: Sequence[Sequence[int]],
-        max_tokens: int,
-        eos: frozenset[int],
-        settings: ContrastiveSearch,
-        record: bool,
-    ) -> None:
-        super().__init__(model, chain, context, prompts, max_tokens, eos, False, record)
-        self.settings = settings
-        self.hidden_rows = self.model_rows = _HiddenRows(model, self.branches)
+    def __init__(self, batch: DecodingBatch, model: HiddenStateModel, settings: ContrastiveSearch) -> None:
+        self.batch, self.settings = batch, settings
+        self.hidden_rows = batch.model_rows = _HiddenRows(model, batch.branches)
 
-    def search(self) -> Iterator[Emission]:
-        """Choose the next token of each row and feed it to the model."""
-        return self._gain(self._choose)
+    def begin(self) -> Iterator[Emission]:
+        return iter(())
+
+    def step(self) -> Iterator[Emission]:
+        return self.batch.gain(self._choose)
 
     def _choose(self, processed: Array) -> tuple[Array, Array]:
         """``[rows]`` ids with the best scores, and their log-probabilities."""
-        backend, alpha = self.context.backend, self.settings.penalty_alpha
+        backend, alpha = self.batch.context.backend, self.settings.penalty_alpha
         width = min(self.settings.k, int(processed.shape[-1]))
         logprobs, tokens = backend.top_k(backend.log_softmax(processed), width)
         similarity = self.hidden_rows.try_tokens(backend.to_numpy(tokens).astype(np.int32))

@@ -185,15 +185,51 @@ def decode(
     context, stop_ids = sampling_start(
         model, prompts, chain, sampler, max_tokens=max_tokens, seed=seed, eos=eos, vocabulary=vocabulary
     )
-    batch = _DecodingBatch(model, chain, context, context.prompt or (), max_tokens, stop_ids, skip_forced, record)
-    yield from batch.begin()
-    while batch.rows:
-        yield from batch.step(sampler)
+    batch = DecodingBatch(model, chain, context, context.prompt or (), max_tokens, stop_ids, skip_forced, record)
+    yield from run(batch, _SampledStep(batch, sampler))
 
 
 def wide(backend: Backend, logits: Array) -> Array:
     """The logits as float32, unless they are float64."""
     return logits if logits.dtype == backend.xp.float64 else backend.cast(logits, "float32")
+
+
+class DecodingStep(Protocol):
+    """How a loop gives each row of a batch its next tokens."""
+
+    def begin(self) -> Iterator[Emission]:
+        """Accept the tokens that are forced from the start, if any, and feed the prompts to the model."""
+        ...
+
+    def step(self) -> Iterator[Emission]:
+        """Choose tokens for each row, drop the rows that have ended, and feed the model."""
+        ...
+
+
+def run(batch: DecodingBatch, step: DecodingStep) -> Iterator[Emission]:
+    """Take steps until no row of the batch is left."""
+    yield from step.begin()
+    while batch.rows:
+        yield from step.step()
+
+
+class _SampledStep:
+    """A sampler chooses one token for each row, and the tokens that follow by force are added."""
+
+    def __init__(self, batch: DecodingBatch, sampler: Sampler) -> None:
+        self.batch, self.sampler = batch, sampler
+
+    def begin(self) -> Iterator[Emission]:
+        return self.batch.begin()
+
+    def step(self) -> Iterator[Emission]:
+        yield from self.batch.gain(self._choose)
+        self.batch.feed()
+
+    def _choose(self, processed: Array) -> tuple[Array, Array]:
+        batch, backend = self.batch, self.batch.context.backend
+        lengths = backend.asarray(np.asarray([row.length for row in batch.rows], dtype=np.int32))
+        return self.sampler.choose(backend, processed, batch.seeds, lengths)
 
 
 class _DecodedRow:
@@ -241,8 +277,11 @@ class _DecodedRow:
         self.room -= len(tokens)
 
 
-class _DecodingBatch:
-    """All unfinished rows, with their caches of the model and states of the chain."""
+class DecodingBatch:
+    """All unfinished rows, with their caches of the model and states of the chain.
+
+    A loop is a batch and a :class:`DecodingStep`, which holds the batch.
+    """
 
     def __init__(
         self,
@@ -276,25 +315,18 @@ class _DecodingBatch:
         finished: dict[int, tuple[FinishReason, int]] = {}
         if self.skip_forced:
             self._force(self.context, finished)
-            yield from self._emit(finished, only_forced=True)
+            yield from self.emit(finished, only_forced=True)
         if self.rows:
             fed = [[[*branch[row.number], *row.pending] for row in self.rows] for branch in self.branches]
             self.model_rows = ModelRows(self.model, fed)
 
-    def step(self, sampler: Sampler) -> Iterator[Emission]:
-        """Process the logits, choose a token for each row, add the tokens that follow by force, and feed the model."""
-        backend = self.context.backend
-
-        def choose(processed: Array) -> tuple[Array, Array]:
-            lengths = backend.asarray(np.asarray([row.length for row in self.rows], dtype=np.int32))
-            return sampler.choose(backend, processed, self.seeds, lengths)
-
-        yield from self._gain(choose)
+    def feed(self) -> None:
+        """Feed the new tokens of the rows to the model; without rows nothing is done."""
         if self.rows:
             assert self.model_rows is not None
             self.model_rows.feed([row.pending for row in self.rows])
 
-    def _gain(self, choose: Callable[[Array], tuple[Array, Array]]) -> Iterator[Emission]:
+    def gain(self, choose: Callable[[Array], tuple[Array, Array]]) -> Iterator[Emission]:
         """Process the logits, choose a token for each row, add the forced tokens, and drop the rows that have ended.
 
         Args:
@@ -302,12 +334,12 @@ class _DecodingBatch:
         """
         assert self.model_rows is not None
         backend, before = self.context.backend, self.state
-        context = self._accepted()
+        context = self.accepted_context()
         logits = self.model_rows.logits
         if self.chain.guided:
             # Guidance scales differences of logits, for which half types are not precise enough.
             logits = wide(backend, logits)
-        with self._naming_rows():
+        with self.naming_rows():
             processed, self.state = self.chain.process(logits, before, context)
         chosen, logprobs = choose(processed)
         finished: dict[int, tuple[FinishReason, int]] = {}
@@ -315,27 +347,28 @@ class _DecodingBatch:
         recorded = sampled(backend, logits, processed, tokens, scores) if self.record else None
         for i, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
             if not scores[i] > NEG_INF:
-                raise self._cannot_go_on(i, logits, before, context)
+                raise self.cannot_go_on(i, logits, before, context)
             row.logprob, row.forced, row.hold, row.pending, row.logprobs = scores[i], 0, 0, [], []
             row.add([token], scores[i])
             row.sampled = [] if recorded is None else [recorded[i]]
             if token in self.eos:
                 finished[i] = ("eos", 0)
-        self._settle(finished)
-        yield from self._emit(finished)
+        self.settle(finished)
+        yield from self.emit(finished)
 
-    def _settle(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
+    def settle(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
         """End texts, accept forced tokens, and end the rows at the token limit."""
-        accepted = self._accepted()
-        with self._naming_rows():
+        accepted = self.accepted_context()
+        with self.naming_rows():
             self._end_texts(accepted, finished)
             if self.skip_forced:
                 self._force(accepted, finished)
                 if any(row.forced for row in self.rows):
-                    self._end_texts(self._accepted(), finished)
+                    self._end_texts(self.accepted_context(), finished)
         self._out_of_room(finished)
 
-    def _accepted(self) -> Context:
+    def accepted_context(self) -> Context:
+        """The context with the pending tokens that the chain's state has not seen."""
         if not any(row.pending for row in self.rows):
             return self.context
         tokens = [row.pending[row.seen :] for row in self.rows]
@@ -370,10 +403,10 @@ class _DecodingBatch:
             if i not in finished and row.room <= 0:
                 finished[i] = ("length", 0)
 
-    def _emit(self, finished: dict[int, tuple[FinishReason, int]], only_forced: bool = False) -> Iterator[Emission]:
+    def emit(self, finished: dict[int, tuple[FinishReason, int]], only_forced: bool = False) -> Iterator[Emission]:
         """Yield the tokens of each row, then drop the rows that ended."""
         if only_forced:
-            self._end_texts(self._accepted(), finished)
+            self._end_texts(self.accepted_context(), finished)
             self._out_of_room(finished)
         for i, row in enumerate(self.rows):
             reason, cut = finished.get(i, (None, 0))
@@ -384,9 +417,9 @@ class _DecodingBatch:
                 drafted = min(row.drafted, len(tokens))
                 told = tuple(row.sampled)
                 yield Emission(row.number, tokens, row.logprob, skipped, row.hold, reason, cut, drafted, told)
-        self._drop(finished)
+        self.drop(finished)
 
-    def _drop(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
+    def drop(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
         """Remove the rows that ended."""
         if finished:
             kept = np.asarray([i for i in range(len(self.rows)) if i not in finished], dtype=np.int32)
@@ -398,7 +431,7 @@ class _DecodingBatch:
                     self.model_rows.take(kept)
 
     @contextmanager
-    def _naming_rows(self) -> Iterator[None]:
+    def naming_rows(self) -> Iterator[None]:
         """Add to an illegal-token error the sequence of the row and its text so far."""
         try:
             yield
@@ -410,9 +443,8 @@ class _DecodingBatch:
     def _written(self, row: _DecodedRow) -> str:
         return written(self.chain, self.context, row.taken)
 
-    def _cannot_go_on(
-        self, i: int, logits: Array, before: ChainState, context: Context
-    ) -> InvalidLogits | NoLegalToken:
+    def cannot_go_on(self, i: int, logits: Array, before: ChainState, context: Context) -> InvalidLogits | NoLegalToken:
+        """The error of row ``i`` of the batch, for which no token could be chosen."""
         row = self.rows[i]
         name, at, taken = f"row {row.number}", row.length, row.taken
         return invalid_logits(self.chain, logits, context, i, name=name, position=at, tokens=taken) or no_legal_token(

@@ -27,7 +27,7 @@ from logitloom.automata.deterministic.phrases import folded
 from logitloom.chain import Chain, ChainState
 from logitloom.errors import GenerationError
 from logitloom.generation import loop
-from logitloom.generation.loop import Emission, FinishReason, Sampler
+from logitloom.generation.loop import DecodingBatch, Emission, FinishReason, Sampler
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.sampled import Sampled, sampled
 from logitloom.rows import tree as row_state
@@ -184,60 +184,66 @@ def decode_avoiding(
     # Rows return to the arrays of earlier steps, so nothing may overwrite these.
     context = context.with_fields(donate=False, donate_state=False, pool=None)
     rows = context.prompt or ()
-    batch = _ReturningBatch(model, chain, context, rows, max_tokens, stop_ids, False, record)
-    batch.ban = ban
-    skipped = [0] * len(prompts) if skip is None else skip
-    batch.tails = {i: _HeldTokens(ban.clean.start, skipped[i // sampler.samples]) for i in range(len(rows))}
-    yield from batch.begin()
-    while batch.rows:
-        yield from batch.step(sampler)
+    batch = DecodingBatch(model, chain, context, rows, max_tokens, stop_ids, False, record)
+    skipped = [0] * len(rows) if skip is None else [skip[i // sampler.samples] for i in range(len(rows))]
+    yield from loop.run(batch, _ReturningStep(batch, sampler, ban, skipped))
 
 
-class _ReturningBatch(loop._DecodingBatch):
-    """All unfinished rows, with the ends of them that may be taken back."""
+class _ReturningStep:
+    """The sampler chooses a token for each row, and rows go back; tokens that may be taken back are held.
 
-    ban: SoftBan
-    #: By row number.
-    tails: dict[int, _HeldTokens]
+    Args:
+        batch: the rows.
+        sampler: chooses tokens.
+        ban: the phrases.
+        skipped: per row the bytes at the beginning of the generated text in which no phrase is looked for.
+    """
 
-    def step(self, sampler: Sampler) -> Iterator[Emission]:
-        """Choose a token for each row, let rows go back, emit what stays, and feed the model."""
-        assert self.model_rows is not None
-        backend, before, context = self.context.backend, self.state, self._accepted()
-        logits = self.model_rows.logits
-        if self.chain.guided:
+    def __init__(self, batch: DecodingBatch, sampler: Sampler, ban: SoftBan, skipped: Sequence[int]) -> None:
+        self.batch, self.sampler, self.ban = batch, sampler, ban
+        #: By row number.
+        self.tails = {row: _HeldTokens(ban.clean.start, skip) for row, skip in enumerate(skipped)}
+
+    def begin(self) -> Iterator[Emission]:
+        return self.batch.begin()
+
+    def step(self) -> Iterator[Emission]:
+        """Choose a token for each row, let rows go back, emit the tokens that stay, and feed the model."""
+        assert self.batch.model_rows is not None
+        backend, before, context = self.batch.context.backend, self.batch.state, self.batch.accepted_context()
+        logits = self.batch.model_rows.logits
+        if self.batch.chain.guided:
             logits = loop.wide(backend, logits)
-        with self._naming_rows():
-            processed, self.state = self.chain.process(logits, before, context)
-        step = _ReturnPoint(processed, logits if self.record else None, self.state)
-        lengths = [row.length for row in self.rows]
-        chosen = self._chosen(sampler, step.processed, step.logits, self.seeds, lengths)
+        with self.batch.naming_rows():
+            processed, self.batch.state = self.batch.chain.process(logits, before, context)
+        step = _ReturnPoint(processed, logits if self.batch.record else None, self.batch.state)
+        lengths = [row.length for row in self.batch.rows]
+        chosen = self._chosen(step.processed, step.logits, self.batch.seeds, lengths)
         back: list[tuple[int, int]] = []
         for i, (token, score, told) in enumerate(chosen):
             if not score > NEG_INF:
-                raise self._cannot_go_on(i, logits, before, context)
+                raise self.batch.cannot_go_on(i, logits, before, context)
             tail = self._tail(i)
             target = self._take(i, _Held(token, score, told, step, i, tail.search, tail.skip, frozenset()))
             back += [] if target is None else [(i, target)]
-        self._go_back(back, sampler)
+        self._go_back(back)
         finished: dict[int, tuple[FinishReason, int]] = {
-            i: ("eos", 0) for i, row in enumerate(self.rows) if row.pending[-1] in self.eos
+            i: ("eos", 0) for i, row in enumerate(self.batch.rows) if row.pending[-1] in self.batch.eos
         }
-        self._settle(finished)
+        self.batch.settle(finished)
         yield from self._emit_what_stays(finished)
-        if self.rows:
-            self.model_rows.feed([row.pending for row in self.rows])
+        self.batch.feed()
 
     def _tail(self, i: int) -> _HeldTokens:
-        return self.tails[self.rows[i].number]
+        return self.tails[self.batch.rows[i].number]
 
     def _chosen(
-        self, sampler: Sampler, processed: Array, logits: Array | None, seeds: Array, lengths: Sequence[int]
+        self, processed: Array, logits: Array | None, seeds: Array, lengths: Sequence[int]
     ) -> list[tuple[int, float, tuple[Sampled, ...]]]:
         """Per row the token, its log-probability and its record."""
-        backend = self.context.backend
+        backend = self.batch.context.backend
         at = backend.asarray(np.asarray(lengths, dtype=np.int32))
-        tokens, scores = (backend.to_numpy(a).tolist() for a in sampler.choose(backend, processed, seeds, at))
+        tokens, scores = (backend.to_numpy(a).tolist() for a in self.sampler.choose(backend, processed, seeds, at))
         if logits is None:
             return [(token, score, ()) for token, score in zip(tokens, scores, strict=True)]
         told = sampled(backend, logits, processed, tokens, scores)
@@ -247,12 +253,12 @@ class _ReturningBatch(loop._DecodingBatch):
 
     def _take(self, i: int, held: _Held) -> int | None:
         """Add a token to a row; returns the position in the row's tail to go back to, or ``None`` to stay."""
-        row, tail = self.rows[i], self._tail(i)
+        row, tail = self.batch.rows[i], self._tail(i)
         row.logprob, row.forced, row.hold, row.pending, row.logprobs, row.sampled = 0.0, 0, 0, [], [], []
         row.add([held.token], held.logprob)
         tail.held.append(held)
-        assert self.context.vocabulary is not None
-        text = self.context.vocabulary.text_bytes([held.token])
+        assert self.batch.context.vocabulary is not None
+        text = self.batch.context.vocabulary.text_bytes([held.token])
         skipped = min(tail.skip, len(text))
         position, clean = skipped, self.ban.clean
         while position < len(text):
@@ -270,34 +276,34 @@ class _ReturningBatch(loop._DecodingBatch):
 
     def _target(self, tail: _HeldTokens, behind: int) -> int | None:
         """The position to go back to, for a phrase that is complete ``behind`` bytes before the end of the text."""
-        assert self.context.vocabulary is not None
+        assert self.batch.context.vocabulary is not None
         if tail.returns >= self.ban.returns:
             return None
-        texts = [self.context.vocabulary.text_bytes([held.token]) for held in tail.held]
+        texts = [self.batch.context.vocabulary.text_bytes([held.token]) for held in tail.held]
         text = b"".join(texts)
         begin = self.ban.begin_of(text[: len(text) - behind])
         end = 0
         for target, (held, part) in enumerate(zip(tail.held, texts, strict=True)):
             end += len(part)
             if begin < end:
-                left = self.context.backend.to_numpy(held.step.processed[held.row]) > NEG_INF
+                left = self.batch.context.backend.to_numpy(held.step.processed[held.row]) > NEG_INF
                 left[[held.token, *held.banned]] = False
                 return target if left.any() else None
         return None
 
-    def _go_back(self, back: list[tuple[int, int]], sampler: Sampler) -> None:
+    def _go_back(self, back: list[tuple[int, int]]) -> None:
         """Take rows back to positions in their tails, and choose again, until no row has to go back."""
         if not back:
             return
-        assert self.model_rows is not None
-        backend = self.context.backend
-        dropped = np.zeros(len(self.rows), dtype=np.int32)
+        assert self.batch.model_rows is not None
+        backend = self.batch.context.backend
+        dropped = np.zeros(len(self.batch.rows), dtype=np.int32)
         returned: dict[int, _Held] = {}
-        seeds = np.array(backend.to_numpy(self.seeds))
+        seeds = np.array(backend.to_numpy(self.batch.seeds))
         while back:
             targets = []
             for i, position in back:
-                row, tail = self.rows[i], self._tail(i)
+                row, tail = self.batch.rows[i], self._tail(i)
                 target, count = tail.held[position], len(tail.held) - position
                 row.length, row.room, row.taken = row.length - count, row.room + count, row.taken[:-count]
                 dropped[i] += count - 1
@@ -305,7 +311,7 @@ class _ReturningBatch(loop._DecodingBatch):
                 tail.returns += 1
                 seeds[i] = rng.fold(int(seeds[i]), tail.returns)
                 targets.append(target)
-            chosen = self._chosen_again(sampler, targets, seeds[[i for i, _ in back]], [i for i, _ in back])
+            chosen = self._chosen_again(targets, seeds[[i for i, _ in back]], [i for i, _ in back])
             again = []
             for (i, _), target, (token, score, told) in zip(back, targets, chosen, strict=True):
                 banned = target.banned | {target.token}
@@ -313,38 +319,38 @@ class _ReturningBatch(loop._DecodingBatch):
                 further = self._take(i, returned[i])
                 again += [] if further is None else [(i, further)]
             back = again
-        order = np.arange(len(self.rows), dtype=np.int32)
+        order = np.arange(len(self.batch.rows), dtype=np.int32)
         order[list(returned)] = len(order) + np.arange(len(returned), dtype=np.int32)
         parts = [row_state.take(held.step.state, [held.row]) for held in returned.values()]
-        self.state = row_state.take(row_state.concat([self.state, *parts]), order)
-        self.seeds = backend.asarray(seeds)
-        cache = self.model_rows.cache
-        self.model_rows.cache = cache.crop(cache.lengths - np.tile(dropped, self.model_rows.branches))
+        self.batch.state = row_state.take(row_state.concat([self.batch.state, *parts]), order)
+        self.batch.seeds = backend.asarray(seeds)
+        cache = self.batch.model_rows.cache
+        self.batch.model_rows.cache = cache.crop(cache.lengths - np.tile(dropped, self.batch.model_rows.branches))
 
     def _chosen_again(
-        self, sampler: Sampler, targets: Sequence[_Held], seeds: np.ndarray, rows: Sequence[int]
+        self, targets: Sequence[_Held], seeds: np.ndarray, rows: Sequence[int]
     ) -> list[tuple[int, float, tuple[Sampled, ...]]]:
         """Choose again at earlier positions, without the tokens that were taken back there."""
-        backend = self.context.backend
+        backend = self.batch.context.backend
 
         def gathered(name: str) -> Array:
             return backend.concat_rows([backend.take_rows(getattr(t.step, name), np.array([t.row])) for t in targets])
 
-        forbidden = np.zeros((len(targets), self.context.vocab_size), dtype=bool)
+        forbidden = np.zeros((len(targets), self.batch.context.vocab_size), dtype=bool)
         for line, target in zip(forbidden, targets, strict=True):
             line[[target.token, *target.banned]] = True
         processed = backend.masked_fill(gathered("processed"), backend.asarray(forbidden), NEG_INF)
-        logits = gathered("logits") if self.record else None
-        lengths = [self.rows[i].length for i in rows]
-        return self._chosen(sampler, processed, logits, backend.asarray(seeds), lengths)
+        logits = gathered("logits") if self.batch.record else None
+        lengths = [self.batch.rows[i].length for i in rows]
+        return self._chosen(processed, logits, backend.asarray(seeds), lengths)
 
     # -- what stays --------------------------------------------------------------------------------------
 
     def _emit_what_stays(self, finished: dict[int, tuple[FinishReason, int]]) -> Iterator[Emission]:
         """Yield the tokens that can no longer be taken back, then drop the rows that ended."""
-        words = self.context.vocabulary
+        words = self.batch.context.vocabulary
         assert words is not None
-        for i, row in enumerate(self.rows):
+        for i, row in enumerate(self.batch.rows):
             tail, (reason, cut) = self._tail(i), finished.get(i, (None, 0))
             texts = [words.text_bytes([held.token]) for held in tail.held]
             begun = 0 if reason is not None else self.ban.begun(b"".join(texts), tail.search)
@@ -355,9 +361,9 @@ class _ReturningBatch(loop._DecodingBatch):
                 # If this token is taken back, a phrase that began before the token counts again.
                 begun = max(begun, behind + self.ban.begun(b"".join(texts[:kept]), tail.held[kept].search))
             stays, tail.held = tail.held[:kept], tail.held[kept:]
-            tokens = tuple(held.token for held in stays if held.token not in self.eos)
+            tokens = tuple(held.token for held in stays if held.token not in self.batch.eos)
             if tokens or reason is not None:
                 told = tuple(each for held in stays for each in held.sampled)
                 score, hold = sum(held.logprob for held in stays), max(row.hold - behind, 0)
                 yield Emission(row.number, tokens, score, 0, hold, reason, cut, 0, told)
-        self._drop(finished)
+        self.batch.drop(finished)

@@ -1,6 +1,6 @@
 """Speculative decoding: tokens are drafted cheaply, and the target model verifies several of them in one pass.
 
-The loop is that of :mod:`logitloom.generation.loop`, with a round instead of a step. In a round the model reads each
+The loop is that of :mod:`logitloom.generation.loop`, and its step is a round. In a round the model reads each
 row's accepted tokens and its draft together. Then the chain processes the positions of the draft one after the other.
 It sees a drafted token only after that token was accepted, and the state at the last accepted position becomes the
 row's state. So processors need no support for speculation, and the result is that of plain decoding.
@@ -23,7 +23,7 @@ from logitloom.errors import GenerationError
 from logitloom.generation import loop
 from logitloom.generation.acceptance import Verdict, accept_equal, accept_sampled
 from logitloom.generation.candidates import CandidateGenerator, ChainPart, DraftRequest, Drafts
-from logitloom.generation.loop import Emission, FinishReason, Sampler
+from logitloom.generation.loop import DecodingBatch, Emission, FinishReason, Sampler
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
 from logitloom.generation.sampled import sampled
@@ -164,12 +164,8 @@ def speculate(
     # The states of all positions are kept until the last accepted position of each row is known.
     context = context.with_fields(donate_state=False)
     rows = context.prompt or ()
-    batch = _SpeculativeBatch(
-        model, chain, context, rows, max_tokens, stop_ids, skip_forced, record, candidates, on_round
-    )
-    yield from batch.begin()
-    while batch.rows:
-        yield from batch.step(sampler)
+    batch = DecodingBatch(model, chain, context, rows, max_tokens, stop_ids, skip_forced, record)
+    yield from loop.run(batch, _SpeculativeStep(batch, sampler, candidates, on_round))
 
 
 def _runs_on_drafts(link: Link) -> bool:
@@ -177,34 +173,29 @@ def _runs_on_drafts(link: Link) -> bool:
     return link.declared("stage") != "guidance" and not link.sees_every_step
 
 
-class _SpeculativeBatch(loop._DecodingBatch):
-    """All unfinished rows, with their drafts and the target's logits at the positions of the drafts."""
+class _SpeculativeStep:
+    """A round: drafts of all rows, with the target's logits at the positions of the drafts."""
 
     def __init__(
         self,
-        model: ModelAdapter,
-        chain: Chain,
-        context: Context,
-        prompts: Sequence[Sequence[int]],
-        max_tokens: int,
-        eos: frozenset[int],
-        skip_forced: bool,
-        record: bool,
+        batch: DecodingBatch,
+        sampler: Sampler,
         candidates: CandidateGenerator,
         on_round: Callable[[Round], None] | None,
     ) -> None:
-        super().__init__(model, chain, context, prompts, max_tokens, eos, skip_forced, record)
+        self.batch, self.sampler = batch, sampler
+        context, prompts = batch.context, batch.branches[0]
         self.candidates, self.on_round = candidates, on_round
-        self.constraints = ChainPart(chain, lambda link: link.declared("stage") == "constraint")
+        self.constraints = ChainPart(batch.chain, lambda link: link.declared("stage") == "constraint")
         # Drafts may have any distribution, so processors that cannot run on drafts are left out.
-        self.unguided = ChainPart(chain, _runs_on_drafts)
+        self.unguided = ChainPart(batch.chain, _runs_on_drafts)
         self.draft_state = candidates.init_state(context)
         row_state.check_rows(self.draft_state, context.batch, type(candidates).__name__)
         #: By row number: the prompt and all accepted tokens.
         self.sequences = [list(prompt) for prompt in prompts]
         self.drafts = Drafts([[] for _ in prompts])
         #: By row number: the limit of the row's drafts.
-        self.back_off = [BackOff.on(model.backend)] * len(prompts)
+        self.back_off = [BackOff.on(batch.model.backend)] * len(prompts)
         #: The target's logits at all positions of the drafts, ``[branches * rows * width, vocab]``; None in the first
         #: round, which has only the logits after the prompts.
         self.ahead: Array | None = None
@@ -215,44 +206,44 @@ class _SpeculativeBatch(loop._DecodingBatch):
     def begin(self) -> Iterator[Emission]:
         """Accept the tokens that are forced from the start, then feed the prompts."""
         started = time.perf_counter()
-        yield from super().begin()
-        for row in self.rows:
+        yield from self.batch.begin()
+        for row in self.batch.rows:
             self.sequences[row.number] += row.pending
-        self.drafts = Drafts([[] for _ in self.rows])
-        if self.model_rows is not None:
-            self._wait(self.model_rows.logits)
+        self.drafts = Drafts([[] for _ in self.batch.rows])
+        if self.batch.model_rows is not None:
+            self._wait(self.batch.model_rows.logits)
         self.spent = (0.0, time.perf_counter() - started)
 
-    def step(self, sampler: Sampler) -> Iterator[Emission]:
+    def step(self) -> Iterator[Emission]:
         """Verify the drafts, yield the new tokens of each row, then draft again and feed the model."""
         started = time.perf_counter()
-        accepted = self._verify(sampler)
+        accepted = self._verify()
         finished: dict[int, tuple[FinishReason, int]] = {
-            i: ("eos", 0) for i, row in enumerate(self.rows) if row.pending[-1] in self.eos
+            i: ("eos", 0) for i, row in enumerate(self.batch.rows) if row.pending[-1] in self.batch.eos
         }
-        self._settle(finished)
+        self.batch.settle(finished)
         self._roll_back()
         if self.ahead is not None:
             self.draft_state = self.candidates.update(self.draft_state, accepted)
-            for row, draft, count in zip(self.rows, self.drafts.tokens, accepted, strict=True):
+            for row, draft, count in zip(self.batch.rows, self.drafts.tokens, accepted, strict=True):
                 self.back_off[row.number] = self.back_off[row.number].verified(len(draft), count)
         if self.on_round is not None:
-            drafted, gained = sum(map(len, self.drafts.tokens)), sum(len(row.pending) for row in self.rows)
+            drafted, gained = sum(map(len, self.drafts.tokens)), sum(len(row.pending) for row in self.batch.rows)
             spent = time.perf_counter() - started
-            self.on_round(Round(len(self.rows), drafted, sum(accepted), gained, *self.spent, spent))
-        if finished and len(finished) < len(self.rows):
-            kept = np.asarray([i for i in range(len(self.rows)) if i not in finished], dtype=np.int32)
+            self.on_round(Round(len(self.batch.rows), drafted, sum(accepted), gained, *self.spent, spent))
+        if finished and len(finished) < len(self.batch.rows):
+            kept = np.asarray([i for i in range(len(self.batch.rows)) if i not in finished], dtype=np.int32)
             self.draft_state = row_state.take(self.draft_state, kept)
-        yield from self._emit(finished)
-        for row in self.rows:
+        yield from self.batch.emit(finished)
+        for row in self.batch.rows:
             self.sequences[row.number] += row.pending
             row.pending, row.logprobs, row.seen = row.pending[row.seen :], row.logprobs[row.seen :], 0
-        if self.rows:
-            self._draft(isinstance(sampler, Multinomial))
+        if self.batch.rows:
+            self._draft()
 
     # -- verification ----------------------------------------------------------------------------------
 
-    def _verify(self, sampler: Sampler) -> list[int]:
+    def _verify(self) -> list[int]:
         """Run the chain on the positions of the drafts, and accept or replace the drafted tokens.
 
         Afterwards a row's ``pending`` has its new tokens: the accepted ones, then one token of the target's own choice
@@ -261,10 +252,10 @@ class _SpeculativeBatch(loop._DecodingBatch):
         Returns:
             Per row, the number of drafted tokens that were accepted.
         """
-        backend, rows, draft = self.context.backend, self.rows, self.drafts.tokens
+        backend, rows, draft = self.batch.context.backend, self.batch.rows, self.drafts.tokens
         offsets = [len(row.pending) - 1 for row in rows]
         lengths = np.asarray([row.length for row in rows], dtype=np.int32)
-        context, before = self._accepted(), self.state
+        context, before = self.batch.accepted_context(), self.batch.state
         for row in rows:
             row.logprob, row.forced, row.hold, row.pending, row.logprobs, row.sampled = 0.0, 0, 0, [], [], []
         accepted = [0] * len(rows)
@@ -273,26 +264,27 @@ class _SpeculativeBatch(loop._DecodingBatch):
         while going:
             position = len(states)
             logits = self._logits_at(offsets, position)
-            with self._naming_rows():
-                processed, state = self.chain.process(logits, before, context)
+            with self.batch.naming_rows():
+                processed, state = self.batch.chain.process(logits, before, context)
             states.append(state)
             drafted = [-1] * len(rows)
             for i in going:
                 rows[i].seen = position
                 if position < len(draft[i]):
                     drafted[i] = draft[i][position]
-            verdict = self._judge(sampler, processed, drafted, position, backend.asarray(lengths + np.int32(position)))
-            recorded = sampled(backend, logits, processed, verdict.tokens, verdict.logprobs) if self.record else None
+            verdict = self._judge(processed, drafted, position, backend.asarray(lengths + np.int32(position)))
+            told = self.batch.record
+            recorded = sampled(backend, logits, processed, verdict.tokens, verdict.logprobs) if told else None
             for i in going:
                 if not verdict.logprobs[i] > NEG_INF:
-                    raise self._cannot_go_on(i, logits, before, context)
+                    raise self.batch.cannot_go_on(i, logits, before, context)
                 rows[i].add([verdict.tokens[i]], verdict.logprobs[i])
                 rows[i].logprob += verdict.logprobs[i]
                 rows[i].sampled += [] if recorded is None else [recorded[i]]
                 accepted[i] += verdict.accepted[i]
             going = self._not_ended([i for i in going if verdict.accepted[i]], verdict, state)
             before, context = state, self._next(going, verdict)
-        self.state = row_state.select(states, [row.seen for row in rows])
+        self.batch.state = row_state.select(states, [row.seen for row in rows])
         for row, count in zip(rows, accepted, strict=True):
             row.drafted = count
         return accepted
@@ -302,74 +294,76 @@ class _SpeculativeBatch(loop._DecodingBatch):
         goes = set(going)
 
         def of_those(values: Sequence[float]) -> list[list[float]]:
-            return [[values[i]] if i in goes else [] for i in range(len(self.rows))]
+            return [[values[i]] if i in goes else [] for i in range(len(self.batch.rows))]
 
-        chosen = of_those(verdict.logprobs) if self.tells_chosen else None
-        return self.context.accept(of_those(verdict.tokens), chosen_logprob=chosen)
+        chosen = of_those(verdict.logprobs) if self.batch.tells_chosen else None
+        return self.batch.context.accept(of_those(verdict.tokens), chosen_logprob=chosen)
 
     def _not_ended(self, going: list[int], verdict: Verdict, state: ChainState) -> list[int]:
         """The rows of ``going`` whose text does not end with their last accepted token."""
-        going = [i for i in going if verdict.tokens[i] not in self.eos]
+        going = [i for i in going if verdict.tokens[i] not in self.batch.eos]
         if not going:
             return []
-        ends = self.chain.text_ends(state, self._next(going, verdict))
+        ends = self.batch.chain.text_ends(state, self._next(going, verdict))
         return going if ends is None else [i for i in going if not ends[i].finished]
 
     def _logits_at(self, offsets: Sequence[int], position: int) -> Array:
         """The target's logits at one position of each row's draft, or at its end if the draft is shorter."""
-        assert self.model_rows is not None
-        logits = self.model_rows.logits
+        assert self.batch.model_rows is not None
+        logits = self.batch.model_rows.logits
         if self.ahead is not None:
             positions = [o + min(position, len(d)) for o, d in zip(offsets, self.drafts.tokens, strict=True)]
-            rows = np.arange(self.model_rows.branches * len(self.rows)) * self.width
-            index = rows + np.asarray(positions * self.model_rows.branches)
-            logits = self.context.backend.take_rows(self.ahead, index.astype(np.int32))
-        return loop.wide(self.context.backend, logits) if self.chain.guided else logits
+            rows = np.arange(self.batch.model_rows.branches * len(self.batch.rows)) * self.width
+            index = rows + np.asarray(positions * self.batch.model_rows.branches)
+            logits = self.batch.context.backend.take_rows(self.ahead, index.astype(np.int32))
+        return loop.wide(self.batch.context.backend, logits) if self.batch.chain.guided else logits
 
-    def _judge(self, sampler: Sampler, logits: Array, drafted: list[int], position: int, lengths: Array) -> Verdict:
-        backend, probs = self.context.backend, self.drafts.probs
-        if probs is not None and isinstance(sampler, Multinomial) and any(token >= 0 for token in drafted):
-            return accept_sampled(backend, logits, probs[position], self.seeds, lengths, drafted)
-        return accept_equal(backend, sampler, logits, self.seeds, lengths, drafted)
+    def _judge(self, logits: Array, drafted: list[int], position: int, lengths: Array) -> Verdict:
+        backend, probs = self.batch.context.backend, self.drafts.probs
+        if probs is not None and isinstance(self.sampler, Multinomial) and any(token >= 0 for token in drafted):
+            return accept_sampled(backend, logits, probs[position], self.batch.seeds, lengths, drafted)
+        return accept_equal(backend, self.sampler, logits, self.batch.seeds, lengths, drafted)
 
     # -- between rounds ---------------------------------------------------------------------------------
 
     def _roll_back(self) -> None:
         """Remove rejected tokens from the model's cache."""
-        if self.model_rows is None or self.ahead is None:
+        if self.batch.model_rows is None or self.ahead is None:
             return
-        rejected = [len(draft) - row.seen for draft, row in zip(self.drafts.tokens, self.rows, strict=True)]
+        rejected = [len(draft) - row.seen for draft, row in zip(self.drafts.tokens, self.batch.rows, strict=True)]
         if any(rejected):
-            cache = self.model_rows.cache
-            self.model_rows.cache = cache.crop(cache.lengths - np.asarray(rejected * self.model_rows.branches))
+            cache = self.batch.model_rows.cache
+            self.batch.model_rows.cache = cache.crop(
+                cache.lengths - np.asarray(rejected * self.batch.model_rows.branches)
+            )
 
-    def _draft(self, sampling: bool) -> None:
+    def _draft(self) -> None:
         """Draft for each row, and feed the accepted and the drafted tokens to the model."""
-        assert self.model_rows is not None
+        assert self.batch.model_rows is not None
         started = time.perf_counter()
         request = DraftRequest(
-            context=self._accepted(),
-            chain=self.chain,
-            chain_state=self.state,
+            context=self.batch.accepted_context(),
+            chain=self.batch.chain,
+            chain_state=self.batch.state,
             constraints=self.constraints,
             unguided=self.unguided,
-            sequences=[self.sequences[row.number] for row in self.rows],
-            pending=[row.pending for row in self.rows],
+            sequences=[self.sequences[row.number] for row in self.batch.rows],
+            pending=[row.pending for row in self.batch.rows],
             # A round adds one token more than it accepts.
-            limits=[self.back_off[row.number].limit(row.room - 1) for row in self.rows],
-            sampling=sampling,
-            seeds=self.seeds,
-            eos=self.eos,
+            limits=[self.back_off[row.number].limit(row.room - 1) for row in self.batch.rows],
+            sampling=isinstance(self.sampler, Multinomial),
+            seeds=self.batch.seeds,
+            eos=self.batch.eos,
         )
         drafts, self.draft_state = self.candidates.propose(self.draft_state, request)
         self.drafts = drafts._replace(tokens=self._checked(drafts.tokens, request.limits))
         drafted = time.perf_counter()
-        fed = padded([row.pending + draft for row, draft in zip(self.rows, self.drafts.tokens, strict=True)])
-        ahead, self.model_rows.cache = self.model.forward(
-            np.tile(fed, (self.model_rows.branches, 1)), self.model_rows.cache, all_positions=True
+        fed = padded([row.pending + draft for row, draft in zip(self.batch.rows, self.drafts.tokens, strict=True)])
+        ahead, self.batch.model_rows.cache = self.batch.model.forward(
+            np.tile(fed, (self.batch.model_rows.branches, 1)), self.batch.model_rows.cache, all_positions=True
         )
         self.width = fed.shape[1]
-        self.ahead = self.context.backend.xp.reshape(ahead, (-1, ahead.shape[-1]))
+        self.ahead = self.batch.context.backend.xp.reshape(ahead, (-1, ahead.shape[-1]))
         self._wait(self.ahead)
         self.spent = (drafted - started, time.perf_counter() - drafted)
 
@@ -379,12 +373,13 @@ class _SpeculativeBatch(loop._DecodingBatch):
         Raises:
             GenerationError: if the number of drafts is not the number of rows, or a token is not an id of the target.
         """
-        if len(drafts) != len(self.rows):
+        rows = self.batch.rows
+        if len(drafts) != len(rows):
             raise GenerationError(
-                f"{type(self.candidates).__name__} drafted for {len(drafts)} rows, but there are {len(self.rows)}."
+                f"{type(self.candidates).__name__} drafted for {len(drafts)} rows, but there are {len(rows)}."
             )
-        size = self.model.vocab_size
-        for row, draft in zip(self.rows, drafts, strict=True):
+        size = self.batch.model.vocab_size
+        for row, draft in zip(rows, drafts, strict=True):
             wrong = next((token for token in draft if not 0 <= token < size), None)
             if wrong is not None:
                 raise GenerationError(
@@ -396,4 +391,4 @@ class _SpeculativeBatch(loop._DecodingBatch):
     def _wait(self, logits: Array) -> None:
         """Wait for a pass of the model if times are reported, so that the time of the pass is not counted elsewhere."""
         if self.on_round is not None:
-            self.context.backend.synchronize(logits)
+            self.batch.context.backend.synchronize(logits)
