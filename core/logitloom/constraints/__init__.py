@@ -10,6 +10,7 @@ from logitloom.automata.lift.lift import LiftedAutomaton, lift
 from logitloom.constraints.constraint_processor import ConstraintProcessor
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory
+from logitloom.constraints.stop_strings import StopStrings
 from logitloom.contract import (
     FINISHED,
     UNKNOWN,
@@ -36,6 +37,7 @@ __all__ = [
     "LongestTokens",
     "Run",
     "State",
+    "StopStrings",
     "TokenSet",
     "TokenTables",
     "lift",

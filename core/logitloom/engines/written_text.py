@@ -89,16 +89,11 @@ def written_text(
 
 
 def stop_strings(chain: Chain, *, kept: bool = False) -> list[str]:
-    """The strings of a chain's ``stop``, for engines that cut texts themselves.
+    """The strings that a chain stops at (:meth:`.StopStrings.stop_strings`), for engines that cut texts themselves.
 
     Args:
         chain: the processors.
         kept: those that its texts end with, instead of those that its texts leave out.
     """
-    return [
-        string
-        for link in chain.links
-        if link.processor is not None and (link.plugin or link.label).partition("@")[0] == "stop"
-        if getattr(link.processor, "include", True) == kept
-        for string in link.processor.strings
-    ]
+    asked = (getattr(link.processor, "stop_strings", None) for link in chain.links)
+    return [string for strings in asked if strings is not None for string in strings(kept)]

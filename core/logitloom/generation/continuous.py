@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import processors
 from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain
+from logitloom.chain.links import Link
+from logitloom.constraints import StopStrings
 from logitloom.errors import (
     ContextLengthExceeded,
     GenerationError,
@@ -316,12 +317,11 @@ def _is_prompt(prompt: Any) -> bool:
 
 def _stopping(chain: Chain, strings: tuple[str, ...], vocabulary: Vocabulary | None) -> Chain:
     """The chain with a last processor that ends rows after one of the strings."""
-    (link,) = processors.load(("stop", {"strings": strings, "include": True})).links
-    label, number = link.label, 1
+    label, number = "stop", 1
     while label in chain.labels:
         number += 1
-        label = f"{link.label}#{number}"
-    links = (*chain.links, replace(link, label=label))
+        label = f"stop#{number}"
+    links = (*chain.links, Link(label, None, None, processor=StopStrings(strings, include=True)))
     own = chain.vocabulary if chain.vocabulary is not None else vocabulary
     return Chain(links, vocabulary=own, model=chain.model, debug=chain.debug)
 
