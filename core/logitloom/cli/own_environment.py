@@ -1,4 +1,4 @@
-"""An environment for one package: what is installed here is seen there, and what is installed there stays there."""
+"""A Python environment for one package: it sees the packages installed here, and nothing is installed here."""
 
 from __future__ import annotations
 

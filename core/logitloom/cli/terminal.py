@@ -1,4 +1,4 @@
-"""What is said to a person: on standard error, coloured only on a terminal."""
+"""Messages to the user: on standard error, coloured only on a terminal."""
 
 from __future__ import annotations
 

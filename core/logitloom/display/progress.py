@@ -1,4 +1,4 @@
-"""Bars of progress for what takes long: of tqdm, where it is installed, in terminals and notebooks."""
+"""Progress bars for long operations: tqdm's, where tqdm is installed, in terminals and notebooks."""
 
 from __future__ import annotations
 

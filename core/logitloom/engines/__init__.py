@@ -1,4 +1,4 @@
-"""The protocol of adapters to inference engines, the check of what an engine gives, and the texts of its tokens."""
+"""The protocol of adapters to inference engines, the check of an engine's abilities, and the texts of its tokens."""
 
 from logitloom.engines.binding import DirectCall, EngineAdapter, bind
 from logitloom.engines.written_text import WrittenText, stop_strings, written_text

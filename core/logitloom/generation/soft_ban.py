@@ -1,4 +1,4 @@
-"""Soft bans: when a banned phrase is complete, the row goes back to before it and continues without it.
+"""Soft bans: when a banned phrase is complete, the row goes back to its beginning and continues otherwise.
 
 A hard ban (``bad_words``) forbids the last token of a phrase, when its beginning is written already and the rest of the
 sentence expects it. Here the row returns to the token with which the phrase began, and another one is chosen there.

@@ -1,1 +1,1 @@
-"""The host: hooks, entry points, options, and what holds while a chain is made."""
+"""The host: hooks, entry points, options, and the rules in force while a chain is made."""

@@ -1,4 +1,4 @@
-"""Rules that hold while a chain is made, at every depth of it.
+"""Rules in force while a chain is made, at every depth of nested processors.
 
 A processor may load others while it is made (combinators do). What the caller of the outermost ``load`` said holds for
 those, too: blocked names, and the guard of a server that makes chains for strangers.

@@ -1,4 +1,4 @@
-"""Reusable buffers for masked logits. With one, a mask costs as much as it has allowed ids.
+"""Reusable buffers for masked logits: in a buffer, a mask costs time in proportion to its allowed ids.
 
 A mask that allows few ids sets almost every logit to -inf. Writing the result to a new array, or over the logits,
 writes the whole vocabulary for every row. A buffer that holds -inf except at the entries of its last use needs less.

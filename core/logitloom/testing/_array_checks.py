@@ -1,4 +1,4 @@
-"""Checks of a processor's arrays: what comes out, what becomes of what went in, and what is read back."""
+"""Checks of a processor's arrays: its results, its unchanged inputs, and its reads from a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain that records what each token was chosen from, in whatever engine calls it."""
+"""A chain that records the distribution of each chosen token, inside any engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain that records what its processors change."""
+"""A chain that records the changes of its processors."""
 
 from __future__ import annotations
 

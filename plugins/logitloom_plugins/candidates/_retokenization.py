@@ -1,4 +1,4 @@
-"""Following a text from one tokenizer into another: re-encode a window, and find where it joins what is known."""
+"""Following a text from one tokenizer into another: re-encode a window, and find where it joins known tokens."""
 
 from __future__ import annotations
 

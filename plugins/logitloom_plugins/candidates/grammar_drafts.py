@@ -1,4 +1,4 @@
-"""GrammarDrafts drafts: what a constraint leaves no choice about, written in the longest tokens."""
+"""Drafts from a constraint: the text that the constraint forces, in the longest tokens."""
 
 from __future__ import annotations
 

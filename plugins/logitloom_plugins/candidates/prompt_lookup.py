@@ -1,4 +1,4 @@
-"""Prompt look-up: draft what followed the last tokens where they stood before."""
+"""Prompt look-up: draft the tokens that followed an earlier occurrence of the last tokens."""
 
 from __future__ import annotations
 

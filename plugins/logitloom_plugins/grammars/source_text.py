@@ -1,4 +1,4 @@
-"""Where in the text of a grammar something is wrong: line, column, the line itself and a caret below it."""
+"""The place of an error in the text of a grammar: line, column, the line itself and a caret below it."""
 
 from __future__ import annotations
 

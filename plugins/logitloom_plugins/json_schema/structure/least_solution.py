@@ -32,9 +32,9 @@ class LeastSolution:
         """The answer to a question.
 
         Args:
-            question: what is asked.
-            find: from the question and what was found before (``None`` at first) to an answer, and whether it is the
-                largest one, which further passes cannot change. It enters what it begins with in ``found``.
+            question: the question.
+            find: takes the question and the earlier answer (``None`` at first); returns an answer, and whether it is
+                the largest one, which further passes cannot change. It enters its first answer in ``found``.
         """
         if question in self.known:
             return self.known[question]
@@ -64,7 +64,7 @@ class LeastSolution:
                 self._asked, self.found, self.unsure = set(), {}, False
 
     def certainty(self, find: Callable[[], Found]) -> tuple[Found, bool]:
-        """What a function returns, and whether it has used no answer that later passes may change."""
+        """The result of a function, and whether the function used only answers that later passes cannot change."""
         unsure, self.unsure = self.unsure, False
         result = find()
         certain = not self.unsure

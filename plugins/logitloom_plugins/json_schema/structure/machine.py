@@ -1,7 +1,7 @@
 """The texts of a schema as a pushdown automaton over bytes, made state by state as texts visit it.
 
-A state has a code for each byte: go to another state; begin a string, an object or an array, that is, remember where to
-go on after it (push) and enter its first state; or end one with a truth vector (pop). What is remembered is a *return*:
+A state has a code for each byte, with one of three meanings: go to another state; begin a string, an object or an
+array, that is, push a return and enter the first state inside; or end one with a truth vector (pop). A *return* holds
 for each accepted truth vector the state in which the text goes on. Every state can be completed, so no text runs into a
 dead end.
 """
@@ -73,7 +73,8 @@ class Machine:
         root: ValueConstraint | None = None,
         solved: Any = None,
     ) -> None:
-        #: For whoever reads on: states and rows are made as they are visited, by all who share the schema.
+        #: Held while states and rows are made: texts make them as they visit them, and all texts of a schema share
+        #: them.
         self.lock = keywords.lock
         self.keywords = keywords
         self.whitespace = whitespace
@@ -96,7 +97,7 @@ class Machine:
         self.operations: list[Operation] = []
         self._operation: dict[tuple[Any, ...], int] = {}
         self._returns: dict[Any, Return] = {}
-        #: What is remembered after each push, so that equal stacks are seldom different objects.
+        #: The stack after each push, so that equal stacks are seldom different objects.
         self._laid_out: dict[tuple[int, int], int] = {}
         self.pushed: dict[tuple[Return, Stack], Linked[tuple[Any, frozenset[str]]]] = {}
         done = self.returning({(): DONE})
@@ -264,8 +265,8 @@ class Machine:
         """State and stack after a code below -1; the state is ``DEAD`` after a name that has come before.
 
         Args:
-            code: of the byte that begins or ends something.
-            stack: what is remembered before it.
+            code: the code of a byte that begins or ends a value.
+            stack: the stack before the byte.
             written: a name that ends here, as it is written, without quotes; ``None``: it may come twice.
         """
         kind, value, target = self.operations[-2 - code]

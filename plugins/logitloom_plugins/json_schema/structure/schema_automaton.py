@@ -54,15 +54,15 @@ class Configuration(Name):
 class SchemaAutomaton(ByteAutomaton):
     """The JSON texts that satisfy a schema.
 
-    The state of a text is a :class:`Configuration`. What has been visited is remembered by a machine of bounded size,
-    which is replaced by an empty one when it is full; configurations go on in any machine of an equal schema.
+    The state of a text is a :class:`Configuration`. A machine of bounded size remembers the visited states, and is
+    replaced by an empty machine when it is full; configurations go on in any machine of an equal schema.
 
     Args:
         machine: the pushdown automaton of the schema.
 
     Attributes:
-        machine: what has been visited.
-        configurations: those that have been visited, by position in the machine.
+        machine: the visited states.
+        configurations: the visited configurations, by position in the machine.
         completions: of positions in the machine.
 
     Example:
@@ -93,11 +93,11 @@ class SchemaAutomaton(ByteAutomaton):
             self._remember(self.machine.fresh())
 
     def run(self, read: Callable[..., Result], configuration: Configuration, *arguments: Any) -> Result:
-        """What a function finds at a position, and with some arguments.
+        """The result of a function at a position, with further arguments.
 
         Args:
-            read: is called again in an empty machine if there is no room for what it visits.
-            configuration: the position's.
+            read: the function; called again in an empty machine if there is no room for the states that it visits.
+            configuration: the configuration of the position.
 
         Raises:
             BudgetExceeded: if there is no room in an empty machine either.

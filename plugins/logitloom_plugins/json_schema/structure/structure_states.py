@@ -126,7 +126,7 @@ class StructureStates:
     ) -> tuple[Any, Any]:
         """Add the whitespace that may come; what is to be kept after it before a member, and before a closing bracket.
 
-        Either is ``None`` if the gap must go on. The arguments tell which of them may come at all.
+        Either is ``None`` if the gap must go on. The arguments tell which of the two may come at all.
         """
         if isinstance(used, int):
             if gap != "none" and self._most_blanks:

@@ -48,7 +48,7 @@ _MOST_LISTED: Final = 1 << 18
 
 #: One character as it is escaped.
 _COMPLETE: Final = re.compile(rb"\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u]")
-#: What is remembered of open strings, objects and arrays: a return for each, and names that must not come again in it.
+#: The stack of open strings, objects and arrays: a return for each, and the names that must not come again in it.
 Stack = Linked[tuple[Any, frozenset[str]]] | None
 
 

@@ -1,8 +1,8 @@
 """How many tokens are needed at most after any token that may come next, without a look at the tokens.
 
-A completion is counted part by part: the rest of each open object and array, and what one token can begin in them. A
-part takes as many tokens as the worst of its ends does, so the sum of parts is a bound on the tokens of the whole. What
-has been found about a part holds wherever it stands.
+A completion is counted part by part: the rest of each open object and array, and the values that one token can begin in
+them. A part takes as many tokens as the worst of its ends does, so the sum of parts is a bound on the tokens of the
+whole. A bound for a part holds wherever the part stands.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNDECIDED: Final = ("open", "flat")
 _PIECE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^"{}\[\],:]+', re.DOTALL)
 _GAPS: Final = re.compile(rb"[{}\[\],:]")
 _WIDEST_INDENT: Final = 4
-#: What stands between the bracket of an object or array and another that is opened in it, or after it has ended.
+#: The text between the bracket of an object or array and the next bracket that is opened in it, or after it has ended.
 _BRACKET: Final = re.compile(rb"([{[])")
 _BETWEEN: Final = {b"{": re.compile(rb"\A\s*[\"}]"), b"[": re.compile(rb"\A\s*\Z|[\",\]}]")}
 

@@ -118,7 +118,7 @@ class DoubtfulTokens:
 
 @lru_cache(maxsize=32)
 def _containing(vocabulary: Vocabulary, pattern: bytes) -> NDArray[np.int32]:
-    """The tokens that contain a match of a pattern, which ends with a character that stands for itself."""
+    """The tokens that contain a match of a pattern; the last character of the pattern must be a plain character."""
     ends = (vocabulary.flat_bytes == pattern[-1]).nonzero()[0]
     tokens = np.unique(vocabulary.offsets.searchsorted(ends, "right") - 1).astype(np.int32)
     found, texts = re.compile(pattern, re.DOTALL).search, vocabulary.token_bytes
