@@ -27,7 +27,7 @@ class TransformersModel:
 
     Args:
         model: a ``...ForCausalLM`` whose layers all attend to every earlier token.
-        tokenizer: kept as ``tokenizer`` for whoever wants text.
+        tokenizer: kept as ``tokenizer`` for callers that want text.
 
     Raises:
         ModelError: for encoder-decoder models, and for layers whose cache cannot be cropped (sliding windows,

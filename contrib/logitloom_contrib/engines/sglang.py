@@ -58,7 +58,7 @@ def withdraw(name: str) -> None:
 
 
 class SglangProcessor:
-    """What a ``CustomLogitProcessor`` of SGLang does; derive from both."""
+    """The interface of a ``CustomLogitProcessor`` of SGLang; derive from both."""
 
     def __call__(self, logits: Array, custom_param_list: Sequence[dict[str, Any]] | None = None) -> Array:
         """Process logits ``[rows, vocab]``, one request each.

@@ -462,7 +462,7 @@ def _eos_of(chain: Chain) -> tuple[int, ...]:
 def _starts(ids: NDArray[Any], padding: int | None) -> NDArray[np.int64] | None:
     """Where each row's own ids begin, behind padding on the left; None if no row is padded.
 
-    At least one row of a batch is not padded. What every row begins with belongs to the rows: the
+    At least one row of a batch is not padded. Ids with which every row begins belong to the rows: the
     beginning-of-sequence token may be the padding token.
     """
     rows, width = ids.shape

@@ -163,7 +163,7 @@ class ChainRows:
             tokens = self._listed(range(len(self.requests)))
             context = _accepted(self._base, tokens, batch=len(tokens), backend=collector.backend)
             out, after = self.chain.process(logits, self._state, context)
-        except Exception:  # told by whoever processes the rows
+        except Exception:  # the function that processes the rows reports the error
             return None
         finally:
             found = collector.taken()
@@ -250,7 +250,7 @@ class ChainRows:
         return self._with_ends(backend.concat_rows(rows), drafts)
 
     def _with_ends(self, out: Array, drafts: DraftRows) -> Array:
-        """The rows, after ending the requests that failed and those that have no legal token.
+        """The rows, after ending the requests that failed and the requests without a legal token.
 
         A draft that the chain forbids closes the rows after it. The engine rejects the draft and does not look at these
         rows, but it computes with them, so each gets an end as well.

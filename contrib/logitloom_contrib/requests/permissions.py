@@ -107,7 +107,7 @@ class Permissions:
 
         Raises:
             UnknownPlugin: there is none of that name.
-            OptionError: it is not allowed. Both list those that are.
+            OptionError: it is not allowed. Both list the allowed names.
         """
         if name in self.allow:
             return

@@ -35,7 +35,7 @@ class Cache(Protocol):
         ...
 
     def concat_rows(self, others: Sequence[Any]) -> Cache:
-        """The rows of this cache, then those of the others."""
+        """The rows of this cache, then the rows of the other caches."""
         ...
 
     def crop(self, lengths: NDArray[np.int32] | Sequence[int]) -> Cache:

@@ -84,7 +84,7 @@ class Rows(tuple[Any, ...]):
         return Rows(self[int(i)] for i in index)
 
     def concat_rows(self, others: Sequence[Rows]) -> Rows:
-        """The rows of this leaf, then those of the others."""
+        """The rows of this leaf, then the rows of the other leaves."""
         return Rows(handle for leaf in (self, *others) for handle in leaf)
 
     def __repr__(self) -> str:

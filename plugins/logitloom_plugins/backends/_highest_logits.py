@@ -80,7 +80,7 @@ def survivors(x: NDArray[Any], highest: int | None) -> NDArray[np.int64] | None:
     top = np.maximum.reduce(x if maxima is None else maxima, axis=-1, keepdims=True)
     if np.isnan(top).any():
         return None  # what is not a number must not be lost
-    # What a sum or a quotient with the highest logit may round to the same.
+    # The distance below the bound within which a sum or a quotient with the highest logit may round to the same value.
     slack = 8 * np.finfo(x.dtype).eps * (np.abs(bound) + np.abs(top))
     # At -inf the row has fewer possible tokens than that, and all others are forbidden.
     least = np.where(np.isfinite(slack), bound - slack, np.finfo(x.dtype).min).astype(x.dtype)

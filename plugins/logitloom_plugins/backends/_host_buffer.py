@@ -33,7 +33,7 @@ class HostBuffer:
         dtype = self.element(kind)
         self._forbidden = forbidden
         self.memory: NDArray[Any] = np.full((rows, vocab), forbidden, dtype=dtype)
-        #: What a compiled writer needs, as long as none was tried; None if there can be none.
+        #: The bits of a compiled writer, until one is tried; None if there can be none.
         self._bits = bits_of(dtype, forbidden)
         self._writer: _KernelWriter | _NumpyWriter = _NumpyWriter(self.memory, forbidden, _NOWHERE)
         self._alone = self.holders()

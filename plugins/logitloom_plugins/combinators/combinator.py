@@ -102,7 +102,7 @@ class Combinator(ConstraintProcessor):
 
     @property
     def effect(self) -> Effect:  # type: ignore[override]
-        """That of a mask, and those of the inner processors."""
+        """The effect of a mask, together with the effects of the inner processors."""
         return Effect.of([MASK, *(link.effect for inner in self._inners() for link in inner.links)])
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:

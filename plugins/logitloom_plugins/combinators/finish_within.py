@@ -26,7 +26,7 @@ class FinishWithin(Constraint):
     afterwards, the inner token sets are used as they are.
 
     Args:
-        constraint: what to limit; it is not changed.
+        constraint: the constraint to limit; it is not changed.
         tokens: most tokens of a text, end-of-sequence included.
 
     Raises:

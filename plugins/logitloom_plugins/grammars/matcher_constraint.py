@@ -78,7 +78,7 @@ class MatcherConstraint(Constraint):
         self.unlimited_because = unlimited_because
         self._kept_bits: NDArray[np.uint32] = self._bits_of_texts()
         self._begin()
-        self._matcher(NOTHING_READ)  # whatever the engine has against the grammar is said now
+        self._matcher(NOTHING_READ)  # the engine's objections to the grammar are raised now
         _ALL.add(self)
 
     @property

@@ -753,7 +753,7 @@ def _only_read(value: Any) -> Any:
     return value
 
 
-# What is called more often, always with the same types of arguments, is not wrapped.
+# The other functions are called more often, always with the same types of arguments, so they are not wrapped.
 marks, product, determinize, paths = map(alike, (marks, product, determinize, paths))
 
 

@@ -83,7 +83,7 @@ def prompts(context: Context, reader: str, owner: str) -> Sequence[Sequence[int]
 
     Args:
         context: of the generation; the processor needs ``prompt``.
-        reader: what continues from the prompts, for the message.
+        reader: the part that continues from the prompts, for the message.
         owner: name of the processor, for the message.
 
     Raises:

@@ -159,7 +159,7 @@ def _fused(backend: Backend, gain: Any, against: Any) -> Any:
 def _asking(
     backend: Backend, ours: Array, other: Array, gain: Any, against: Any, finite: bool, out: Array | None = None
 ) -> Array:
-    """The combination where values can be read: what holes in the vocabulary cost is paid only if there are any.
+    """The combination where values can be read; extra work for holes in the vocabulary is done only if there are holes.
 
     Args:
         finite: whether ``other`` is known to be.

@@ -24,7 +24,7 @@ class Sequences:
         prefixes = np.full((len(sequences), self.window), -2, dtype=np.int32)
         for row, sequence in zip(prefixes, sequences, strict=True):
             row[self.window - len(sequence) + 1 :] = sequence[:-1]
-        #: What comes before the last id, right-aligned; -2 stands for anything.
+        #: The ids before the last id of each sequence, right-aligned; -2 stands for any id.
         self.prefixes = HostTable(prefixes)
         self.last = np.asarray([sequence[-1] for sequence in sequences], dtype=np.int32)
         self.ends = HostTable(self.last)

@@ -72,7 +72,7 @@ class DynamicTemperature(Processor):
         if self.low < SHARP:
             top = xp.max(x, axis=-1, keepdims=True)
             x = x - backend.masked_fill(top, top == NEG_INF, 0.0)
-            # What the quotient would overflow for has no probability.
+            # A logit for which the quotient would overflow has no probability.
             x = backend.masked_fill(x, x < -LARGEST * temperature, NEG_INF, True)
         x = x / temperature
         return in_dtype_of(logits, backend, lowered_to_fit(backend, x) if is_float16(backend, logits) else x), state

@@ -123,7 +123,7 @@ class Json(ConstraintProcessor):
 
     @property
     def machine(self) -> Machine | None:
-        """What has been visited of the automaton over bytes; ``None`` if the schema runs on another engine."""
+        """The visited part of the automaton over bytes; ``None`` if the schema runs on another engine."""
         table: SchemaAutomaton | None = self.__dict__["_table_automaton"]
         return None if table is None else table.machine
 

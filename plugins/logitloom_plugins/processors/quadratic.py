@@ -52,7 +52,7 @@ class Quadratic(Processor):
         gone = distance > _FARTHEST
         distance = backend.masked_fill(distance, gone, 0.0, True)
         bent = (3.0 - self.curve) / 2.0 * distance**2 + (self.curve - 1.0) / 2.0 * distance**3
-        # What is lower than the dtype holds has no probability, and stays possible.
+        # A logit below the dtype's lowest number has no probability, and stays possible.
         lowest = -float(xp.finfo(logits.dtype).max)
         out = in_dtype_of(logits, backend, xp.clip(top - self.factor * bent, lowest, None))
         return backend.masked_fill(out, gone, NEG_INF, True), state

@@ -68,7 +68,7 @@ class Temperature(Processor):
             top = xp.max(logits, axis=-1, keepdims=True)
             # A row without any legal token has no highest logit, and stays as it is.
             shifted = logits - xp.where(top == NEG_INF, xp.zeros_like(top), top)
-            # What the quotient would overflow for has no probability.
+            # A logit for which the quotient would overflow has no probability.
             lost = shifted < -LARGEST * self.temperature
             shifted = context.backend.masked_fill(shifted, lost, NEG_INF, True)
             return context.backend.divide(shifted, self.temperature, True), state

@@ -75,7 +75,7 @@ class WatermarkDipmark(Processor):
         order = xp.argsort(hashes(seeds[:, None], backend.arange(logits.shape[-1])[None, :], xp), axis=-1, stable=True)
         p = backend.gather(backend.softmax(at_least_float32(backend, logits)), order)
         upto = xp.cumulative_sum(p, axis=-1)
-        # What of each token's own piece of the sum lies above each border: exact where all or nothing does.
+        # The part of each token's own share of the sum that lies above each border: exact where all or nothing does.
         kept = xp.minimum(p, xp.clip(upto - self.alpha, 0.0, None))
         kept = kept + xp.minimum(p, xp.clip(upto - (1.0 - self.alpha), 0.0, None))
         # Tokens whose probability is 0 to the precision of numbers stay as they are.

@@ -96,7 +96,7 @@ class RunnerV1:
         logits = backend_of(logits).apply_token_rows(logits, masks, True)
         for row in closed_rows(logits, masks):
             if row in masked:
-                masked[row].close(self.requests[row])  # the end is written with those of others
+                masked[row].close(self.requests[row])  # the end is written together with the other ends
         return logits, left
 
     def _processed(self, group: ChainRows, rows: list[int], index: Any, logits: Array) -> Array:

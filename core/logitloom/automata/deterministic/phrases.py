@@ -1,4 +1,4 @@
-"""Search for many phrases at once, whatever the case of their letters.
+"""Search for many phrases at once, in either case of their letters.
 
 Characters that ``re.IGNORECASE`` takes as equal form a class. The phrases are a prefix trie over these classes. Each
 class is read in the UTF-8 bytes of any of its characters, which lead to the same node, so there are hardly more states

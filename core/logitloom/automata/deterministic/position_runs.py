@@ -1,4 +1,4 @@
-"""Runs of characters that the positions of a pattern read whatever their order.
+"""Runs of characters that the positions of a pattern read in any order.
 
 A state of ``.{0,200}`` reads every text of up to 200 characters without a line feed.
 """

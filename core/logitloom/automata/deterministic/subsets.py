@@ -96,7 +96,7 @@ class SubsetAutomaton(Protocol[S]):
 
     @property
     def runs(self) -> Runs:
-        """The characters that each position reads whatever comes next."""
+        """The characters that each position reads, whatever character comes next."""
         ...
 
     @property
