@@ -608,6 +608,43 @@ def test_debugging_finds_what_breaks_the_contract(change, error, text):
     assert "'Changing'" in str(caught.value)
 
 
+def _infinite(x, s):
+    return np.where(np.arange(7) == 3, np.float32("inf"), x), s
+
+
+def test_debugging_finds_infinite_logits():
+    logits, context = start()
+    chain = processors.load(returning(_infinite), debug=True)
+    with pytest.raises(
+        errors.InvalidResult, match=r"'Changing' returned \+inf for the token 3 of row 0, .* \(2 in all\)"
+    ):
+        chain.process(logits, chain.init_state(context), context)
+
+
+@pytest.mark.parametrize("later", [(), (("temperature", {"temperature": 0.5}),), (("top_k", {"k": 2}),)])
+@pytest.mark.parametrize("first", [(), (Forbid(token=1),)], ids=["alone", "behind a constraint"])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda x, s: x, r"must return \(logits, state\), but returned ndarray"),
+        (lambda x, s: None, r"must return \(logits, state\), but returned NoneType"),
+        (lambda x, s: (None, s), "got logits of numpy and returned NoneType"),
+        (lambda x, s: (x.tolist(), s), "got logits of numpy and returned list"),
+        (lambda x, s: (x[:, :3], s), r"got logits \[2, 7\] and returned \[2, 3\]"),
+        (lambda x, s: (x[:1], s), r"got logits \[2, 7\] and returned \[1, 7\]"),
+        (lambda x, s: (x[0], s), r"returned \[7\]"),
+        (lambda x, s: (x.astype(np.float64), s), "got float32 logits and returned float64"),
+        (lambda x, s: (x > 0, s), "got float32 logits and returned bool"),
+    ],
+)
+def test_logits_of_another_form_are_found_without_debugging(change, text, first, later):
+    logits, context = start()
+    chain = processors.load(*first, returning(change), *later, debug=False)
+    with pytest.raises(errors.InvalidSignature, match=text) as caught:
+        chain.process(logits, chain.init_state(context), context)
+    assert "'Changing'" in str(caught.value)
+
+
 def test_debugging_finds_changed_tokens():
     class Forgetting:
         def process(self, logits, state, context):
@@ -657,9 +694,7 @@ def test_logits_alone_for_two_rows_are_not_taken_for_logits_and_a_state():
 
     logits, context = start()
     chain = processors.load("temperature", Forgetting(), debug=False)
-    with pytest.raises(
-        errors.InvalidSignature, match=r"of temperature, Forgetting returned .* shape \[7\]. Load .*debug"
-    ):
+    with pytest.raises(errors.InvalidSignature, match=r"'Forgetting' must return .* but returned ndarray"):
         chain.process(logits, chain.init_state(context), context)
 
 

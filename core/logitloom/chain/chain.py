@@ -101,7 +101,7 @@ class Chain:
             if self.vocabulary is not None and isinstance(link.processor, Processor):
                 link.processor.check_vocabulary(self.vocabulary)
             restored = constrained and not link.effect.keeps_forbidden
-            steps.append(restoring_forbidden(found["process"]) if restored else found["process"])
+            steps.append(restoring_forbidden(found["process"], link) if restored else found["process"])
             fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
         self._fresh = tuple(fresh)
@@ -121,7 +121,7 @@ class Chain:
             if not link.effect.keeps_last and i not in asked
         )
         if self.debug:
-            steps = [checking_results(step, link.label) for link, step in zip(links, steps, strict=True)]
+            steps = [checking_results(step, link) for link, step in zip(links, steps, strict=True)]
         self._steps: tuple[Step, ...] = tuple(steps)
         self._plan_steps()
 
@@ -349,12 +349,6 @@ class Chain:
             logits = logits[None]
         plan = self._whole if context.compiled else self._plan
         logits, after = plan.run(logits, states, context)
-        if logits.ndim != 2:
-            # Logits alone, returned for two rows, were taken apart as if they were (logits, state).
-            raise InvalidSignature(
-                f"A processor of {', '.join(self.labels)} returned something else than (logits, state): logits of the "
-                f"shape {list(logits.shape)}. Load the chain with debug=True to be told which."
-            )
         # The same as self.state(...), without a call.
         new_state = tuple.__new__(self._state_type, (position, tuple(after)))
         if context.backend.lazy and not context.compiled:

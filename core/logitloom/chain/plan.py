@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from logitloom.arrays.backend import Array
 from logitloom.chain.links import Link
 from logitloom.chain.step_arguments import note
-from logitloom.chain.steps import Step
+from logitloom.chain.steps import Step, checked_result
 from logitloom.context import Context
 
 __all__ = ["Plan", "Segment", "WholeRows"]
@@ -86,11 +86,11 @@ class WholeRows:
             if index == last and pool is not None and context.pool is None:
                 context = context.with_fields(pool=pool)
             # A second name for logits that may be overwritten would keep their memory until the next step.
-            given = None if ours else logits
+            given, link = None if ours else logits, self.links[index]
             try:
-                logits, new = step(logits, states[index], context)
+                logits, new = checked_result(step(logits, states[index], context), logits, link)
             except Exception as error:
-                note(error, self.links[index].label, "process", context)
+                note(error, link.label, "process", context)
                 raise
             after.append(new)
             if not ours and index < last and self.returns_fresh[index] and logits is not given:

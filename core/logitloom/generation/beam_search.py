@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from logitloom.arguments import MOST_ROWS, id_lists, number, optional_ids, whole
 from logitloom.arrays import rng
 from logitloom.arrays.backend import NEG_INF, Array
-from logitloom.chain import Chain
+from logitloom.chain import Chain, ChainState
 from logitloom.context import Context
 from logitloom.errors import GenerationError
 from logitloom.generation.dead_ends import invalid_logits, no_legal_token
@@ -270,7 +270,7 @@ class _Search:
         before = self._state
         log_probs = self._model.backend.log_softmax(self._rows.logits)
         logits, self._state = self._chain.process(log_probs, before, self._context)
-        self._check_logits(logits, step)
+        self._check_logits(logits, before, step)
         ranked = self._best_candidates(logits)
         ends = self._text_ends(ranked)
         going: list[tuple[int, list[_Continuation]]] = []
@@ -289,14 +289,15 @@ class _Search:
             self._choose(going)
         return bool(going)
 
-    def _check_logits(self, logits: Array, step: int) -> None:
+    def _check_logits(self, logits: Array, before: ChainState, step: int) -> None:
         """Raise an error for NaN and +inf, with which the choice of candidates would be arbitrary."""
         backend, beams = self._model.backend, self._settings.beams
         highest = backend.to_numpy(backend.xp.max(logits, axis=-1)).reshape(len(self._active), beams)
         for p, beam in np.argwhere(~(highest < np.inf) & (self._scores > NEG_INF)).tolist():
             prompt = self._active[p]
             invalid = invalid_logits(
-                self._chain, logits, self._context, p * beams + beam, name=f"prompt {prompt.number}, beam {beam}",
+                self._chain, logits, before, self._context, p * beams + beam,
+                name=f"prompt {prompt.number}, beam {beam}",
                 position=prompt.length + step - 1, tokens=self._lines[p][beam][1:],
             )  # fmt: skip
             if invalid is not None:

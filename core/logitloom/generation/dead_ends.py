@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.arrays.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
@@ -25,22 +27,42 @@ def closing_processor(chain: Chain, logits: Array, before: ChainState, context: 
         logits, before, context: the arguments of ``chain.process``.
         row: the row whose processed logits are all -inf.
     """
-    return _closing(chain, range(len(chain)), logits, before, context, row)
+    return _first(_closed, chain, range(len(chain)), logits, before, context, row)
 
 
-def _closing(
-    chain: Chain, indices: Sequence[int], logits: Array, before: ChainState, context: Context, row: int
+def _closed(line: NDArray[Any]) -> bool:
+    return not (line > NEG_INF).any()
+
+
+def _unsound(line: NDArray[Any]) -> bool:
+    return not (line < np.inf).all()
+
+
+def _first(
+    having: Callable[[NDArray[Any]], bool],
+    chain: Chain,
+    indices: Sequence[int],
+    logits: Array,
+    before: ChainState,
+    context: Context,
+    row: int,
 ) -> str | None:
-    """The same for some of the processors alone."""
-    context = context.with_fields(donate=False, pool=None)
+    """The label of the first of some processors after which the logits of a row have a property."""
+    context = context.with_fields(donate=False, donate_state=False, pool=None)
     for end, index in enumerate(indices, 1):
         links, states = zip(*((chain.links[i], before.processors[i]) for i in indices[:end]), strict=True)
         part = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=False)
         processed, _ = part.process(logits, ChainState(before.position, states), context)
         line = context.backend.to_numpy(processed[row] if processed.ndim == 2 else processed)
-        if not (line > NEG_INF).any():
+        if having(line):
             return chain.labels[index]
     return None
+
+
+def _blank(chain: Chain, context: Context) -> Array:
+    """Equal logits in the place of those of a step, which may have been overwritten."""
+    rows = context.batch if context.tokens is None else context.tokens.shape[0]
+    return context.backend.asarray(np.zeros((chain.branches * rows, context.vocab_size), np.float32))
 
 
 def truncations(links: Sequence[Link]) -> list[Link]:
@@ -65,13 +87,10 @@ def no_legal_token(
         position: its number of tokens, prompt included.
         tokens: its accepted tokens.
     """
-    xp = context.backend.xp
-    rows = context.batch if context.tokens is None else context.tokens.shape[0]
-    blank = xp.zeros((chain.branches * rows, context.vocab_size), dtype=xp.float32)
     # The tokens that a truncation leaves depend on the logits, which are gone; the tokens that constraints leave do
     # not.
     hard = [index for index, link in enumerate(chain.links) if not link.effect.keeps_last]
-    label = _closing(chain, hard, blank, before, context, row)
+    label = _first(_closed, chain, hard, _blank(chain, context), before, context, row)
     by = f"Processor {label!r} left" if label else "The processors of the chain together left"
     remedy = "Loosen one of its constraints, or let the row end there."
     at = chain.labels.index(label) if label else 0
@@ -90,14 +109,22 @@ def no_legal_token(
 
 
 def invalid_logits(
-    chain: Chain, logits: Array, context: Context, row: int, *, name: str, position: int, tokens: Sequence[int]
+    chain: Chain,
+    logits: Array,
+    before: ChainState,
+    context: Context,
+    row: int,
+    *,
+    name: str,
+    position: int,
+    tokens: Sequence[int],
 ) -> InvalidLogits | None:
     """The error of a row whose logits have NaN or +inf; ``None`` if they have neither.
 
     Args:
         chain: the processors.
         logits: ``[rows, vocab]``, processed.
-        context: the context of the step.
+        before, context: the arguments of ``chain.process`` in that step.
         row: the row of the logits.
         name: the name of the row in the message.
         position: its number of tokens, prompt included.
@@ -107,11 +134,17 @@ def invalid_logits(
     wrong = np.flatnonzero(~(values < np.inf))
     if not wrong.size:
         return None
-    labels = f" or a processor of the chain ({', '.join(chain.labels)})" if chain.labels else ""
+    label = _first(_unsound, chain, range(len(chain)), _blank(chain, context), before, context, row)
+    if label is not None:
+        by = f"Processor {label!r} returned them, as it does for equal logits of all tokens"
+    elif chain.labels:
+        by = f"The model or a processor of the chain ({', '.join(chain.labels)}) computed them"
+    else:
+        by = "The model computed them"
     return InvalidLogits(
         f"The logits of {name} are no distribution at step {len(tokens)} (position {position})"
         f"{written(chain, context, tokens)}: {wrong.size} of {values.size} are NaN or +inf, the first that of token "
-        f"{wrong[0]}, {values[wrong[0]]}. The model{labels} computed them; compute in a wider type, such as float32."
+        f"{wrong[0]}, {values[wrong[0]]}. {by}; compute in a wider type, such as float32."
     )
 
 

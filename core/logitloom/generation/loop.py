@@ -347,7 +347,7 @@ class DecodingBatch:
         recorded = sampled(backend, logits, processed, tokens, scores) if self.record else None
         for i, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
             if not scores[i] > NEG_INF:
-                raise self.cannot_go_on(i, logits, before, context)
+                raise self.cannot_go_on(i, processed, before, context)
             row.logprob, row.forced, row.hold, row.pending, row.logprobs = scores[i], 0, 0, [], []
             row.add([token], scores[i])
             row.sampled = [] if recorded is None else [recorded[i]]
@@ -443,10 +443,11 @@ class DecodingBatch:
     def _written(self, row: _DecodedRow) -> str:
         return written(self.chain, self.context, row.taken)
 
-    def cannot_go_on(self, i: int, logits: Array, before: ChainState, context: Context) -> InvalidLogits | NoLegalToken:
+    def cannot_go_on(
+        self, i: int, processed: Array, before: ChainState, context: Context
+    ) -> InvalidLogits | NoLegalToken:
         """The error of row ``i`` of the batch, for which no token could be chosen."""
         row = self.rows[i]
         name, at, taken = f"row {row.number}", row.length, row.taken
-        return invalid_logits(self.chain, logits, context, i, name=name, position=at, tokens=taken) or no_legal_token(
-            self.chain, before, context, i, name=name, position=at, tokens=taken
-        )
+        invalid = invalid_logits(self.chain, processed, before, context, i, name=name, position=at, tokens=taken)
+        return invalid or no_legal_token(self.chain, before, context, i, name=name, position=at, tokens=taken)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from logitloom.arguments import MOST_ROWS, whole
 from logitloom.arrays import rng
-from logitloom.arrays.backend import Array, Backend
+from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.errors import GenerationError
 
 __all__ = ["STREAM", "Multinomial", "draw"]
@@ -47,7 +47,11 @@ class Multinomial:
         """
         p = backend.softmax(logits)
         tokens = draw(backend, p, rng.uniform(backend.xp, seeds, lengths, STREAM))
-        return tokens, backend.xp.log(backend.gather(p, tokens[:, None])[:, 0])
+        chosen = backend.gather(p, tokens[:, None])[:, 0]
+        # A row without a legal token has the weight 0, of which NumPy takes no logarithm without a warning.
+        weighty, xp = chosen > 0, backend.xp
+        logprobs = xp.log(xp.where(weighty, chosen, xp.ones_like(chosen)))
+        return tokens, backend.masked_fill(logprobs[:, None], ~weighty[:, None], NEG_INF)[:, 0]
 
 
 def draw(backend: Backend, weights: Array, u: Array) -> Array:

@@ -222,7 +222,7 @@ class _ReturningStep:
         back: list[tuple[int, int]] = []
         for i, (token, score, told) in enumerate(chosen):
             if not score > NEG_INF:
-                raise self.batch.cannot_go_on(i, logits, before, context)
+                raise self.batch.cannot_go_on(i, processed, before, context)
             tail = self._tail(i)
             target = self._take(i, _Held(token, score, told, step, i, tail.search, tail.skip, frozenset()))
             back += [] if target is None else [(i, target)]

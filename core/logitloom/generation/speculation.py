@@ -277,7 +277,7 @@ class _SpeculativeStep:
             recorded = sampled(backend, logits, processed, verdict.tokens, verdict.logprobs) if told else None
             for i in going:
                 if not verdict.logprobs[i] > NEG_INF:
-                    raise self.batch.cannot_go_on(i, logits, before, context)
+                    raise self.batch.cannot_go_on(i, processed, before, context)
                 rows[i].add([verdict.tokens[i]], verdict.logprobs[i])
                 rows[i].logprob += verdict.logprobs[i]
                 rows[i].sampled += [] if recorded is None else [recorded[i]]

@@ -188,6 +188,31 @@ def test_logits_that_are_no_distribution_are_refused(strategy: Any, whole: bool,
         generator(PROMPTS)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(), BeamSearch(beams=2)])
+def test_a_processor_that_returns_no_distribution_is_named(model: ToyModel, strategy: Any, value: float) -> None:
+    class Spoiling:
+        needs = frozenset({"length"})
+
+        def process(self, logits: Any, state: Any, context: Context) -> Any:
+            wrong = (np.arange(17) == 5) & (np.asarray(context.step) == 2)[:, None]
+            return np.where(wrong, np.float32(value), logits), state
+
+    chain = processors.load("temperature", Spoiling(), debug=False)
+    generator = Generator(model, chain, strategy, max_tokens=13, vocabulary=VOCABULARY, eos=())
+    said = r"no distribution at step 2 .* Processor 'Spoiling' returned them"
+    with pytest.raises(InvalidLogits, match=said), np.errstate(invalid="ignore"):
+        generator(PROMPTS)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial()])
+def test_a_row_without_legal_token_causes_no_warning_of_numpy(model: ToyModel, strategy: Any) -> None:
+    chain = processors.load("temperature", Cycle(forced=99))
+    with pytest.raises(NoLegalToken, match="'Cycle' left row 0"):
+        Generator(model, chain, strategy, max_tokens=13, vocabulary=VOCABULARY, skip_forced=False)(PROMPTS)
+
+
 def test_not_a_number_that_a_constraint_forbids_is_nobodys_business(model: ToyModel) -> None:
     chain = processors.load(lambda logits: np.where(np.arange(17) == 2, -np.inf, logits))
     expected = Generator(model, chain, max_tokens=5, vocabulary=VOCABULARY, eos=())(PROMPTS)
