@@ -164,8 +164,8 @@ class AhoCorasick:
             data: the next piece of the text.
 
         Returns:
-            The state after the piece, or after the match if there is one, and the match. The match is the match that
-            ends first, and among matches with the same end the longest.
+            The state after the piece, or after the match if there is one, and the match. The match that ends first
+            counts, and among matches with the same end the longest counts.
         """
         for position, byte in enumerate(data):
             state = int(self.next[state, self.byte_class[byte]])
