@@ -131,8 +131,6 @@ class MlxProcessor(MadeAnew):
         self._start: ChainState | None = None
         self._base: Context | None = None
         self._sequences: OrderedDict[tuple[int, bytes], _ReadSequence] = OrderedDict()
-        #: How many calls read ids; for tests and measurements.
-        self.reads = 0
 
     def _made_of(self) -> tuple[Any, ...]:
         return self.chain, self._model, self.seed, self._max_length, self._max_new_tokens
@@ -206,7 +204,6 @@ class MlxProcessor(MadeAnew):
             self._note(np.array(self._asked[0].tokens), self._prompt_length)
             self._asked.clear()
         ids = np.array(tokens).astype(np.int64)
-        self.reads += 1
         sequence = self._find(ids)
         if sequence is None or len(ids) == sequence.prompt_length:
             if not self._in_turn:

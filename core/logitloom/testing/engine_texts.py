@@ -1,8 +1,7 @@
 """The suite for whole texts of an engine: forty chains, each compared with logitloom's own loop, token by token.
 
 Texts, the reason why each ended, and errors have to be the same. Where an engine leaves no choice, the difference is
-declared with its reason, in ``forced``; the suite fails when a declared difference is not there, too, and
-:func:`difference_table` prints the declared ones for the engine's page.
+declared with its reason, in ``forced``; the suite fails when a declared difference is not there, too.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from logitloom.testing.conformance import Conformance
 from logitloom.trace import RecordedChain
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["CHAINS", "RECORDED", "Answer", "EngineTextConformance", "chain_named", "difference_table"]
+__all__ = ["CHAINS", "RECORDED", "Answer", "EngineTextConformance", "chain_named"]
 
 #: Processors of each chain. Options ``ids`` and ``bias`` name letters, which become token ids.
 CHAINS: Final[dict[str, tuple[Any, ...]]] = {
@@ -187,17 +186,6 @@ class EngineTextConformance(Conformance):
 
     def _chain(self, name: str) -> Chain:
         return chain_named(name, self.vocabulary)
-
-
-def difference_table(suite: type[EngineTextConformance]) -> str:
-    """The differences that an engine forces, as a table in Markdown."""
-    rows = ({"every one": suite.alike} if suite.alike else {}) | dict(suite.forced)
-    records = f"not recorded: {suite.unrecorded}" if suite.unrecorded else "the same as our own loop records"
-    sampled = f"What tokens were chosen from ({len(RECORDED)} chains): {records}.\n"
-    if not rows:
-        return f"None in {len(CHAINS)} chains.\n\n{sampled}"
-    lines = [f"| chain (of {len(CHAINS)}) | what {suite.engine} forces |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {name} | {reason} |" for name, reason in rows.items()), "", sampled])
 
 
 def _caught(answer: Any) -> Answer:

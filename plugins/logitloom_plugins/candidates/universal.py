@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,8 +35,8 @@ class Translation:
 
     Example:
         >>> t = Translation(Vocabulary([b"a", b"b", b"c"]), Vocabulary([b"c", b"x", b"a"]), 3, 4)
-        >>> t.to_target.tolist(), t.to_assistant.tolist(), t.suppressed.tolist()
-        ([2, -1, 0, -1], [2, -1, 0], [1, 3])
+        >>> t.to_target.tolist(), t.to_assistant.tolist()
+        ([2, -1, 0, -1], [2, -1, 0])
     """
 
     def __init__(self, target: Vocabulary, assistant: Vocabulary, target_width: int, assistant_width: int) -> None:
@@ -56,11 +55,6 @@ class Translation:
                 self.to_target[own], self.to_assistant[other] = other, own
         self._known = HostTable(np.maximum(self.to_assistant, 0))
         self._missing = HostTable(self.to_assistant < 0)
-
-    @cached_property
-    def suppressed(self) -> NDArray[np.intp]:
-        """Assistant ids that the target has no token for, in ascending order: they are never drafted."""
-        return np.flatnonzero(self.to_target < 0)
 
     def laid_out(self, logits: Array, backend: Backend) -> Array:
         """Assistant logits ``[rows, assistant_width]`` as ``[rows, target_width]``, -inf where it has no token."""

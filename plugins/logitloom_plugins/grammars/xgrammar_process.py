@@ -40,8 +40,6 @@ class Compiler:
         self._owner = os.getpid()
         self._tokenizer: str | None = None
         self._lock = threading.RLock()
-        #: How many processes were started.
-        self.started = 0
 
     def compiled(self, grammar: str, tokenizer: str, seconds: float) -> str:
         """A compiled grammar.
@@ -76,7 +74,6 @@ class Compiler:
             return self._process
         self._tokenizer, self._owner = None, os.getpid()
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.started += 1
         atexit.register(process.kill)
         if self._asked(process, None, _START_SECONDS) is None:
             raise UnsupportedGrammar(

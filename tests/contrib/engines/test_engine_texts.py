@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 
 from logitloom import Chain, Vocabulary
-from logitloom.testing.engine_texts import CHAINS, Answer, EngineTextConformance, difference_table
+from logitloom.testing.engine_texts import CHAINS, Answer, EngineTextConformance
 from tests.contrib.engines.conftest import VOCABULARY
-from tests.contrib.engines.text_differences import PAGES, MlxLmTexts, TransformersTexts, VllmTexts, with_table
+from tests.contrib.engines.text_differences import (
+    PAGES,
+    MlxLmTexts,
+    TransformersTexts,
+    VllmTexts,
+    difference_table,
+    with_table,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 

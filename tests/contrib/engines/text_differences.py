@@ -6,9 +6,18 @@ import re
 from pathlib import Path
 from typing import ClassVar, Final
 
-from logitloom.testing.engine_texts import EngineTextConformance, difference_table
+from logitloom.testing.engine_texts import CHAINS, RECORDED, EngineTextConformance
 
-__all__ = ["PAGES", "LlamaCppTexts", "MlxLmTexts", "OnnxGenAiTexts", "TransformersTexts", "VllmTexts", "with_table"]
+__all__ = [
+    "PAGES",
+    "LlamaCppTexts",
+    "MlxLmTexts",
+    "OnnxGenAiTexts",
+    "TransformersTexts",
+    "VllmTexts",
+    "difference_table",
+    "with_table",
+]
 
 _DOCS: Final = Path(__file__).parents[3] / "docs" / "engines"
 _MARKED: Final = re.compile(r"(<!-- differences -->\n).*?(<!-- end of differences -->)", re.DOTALL)
@@ -49,6 +58,17 @@ PAGES: Final[dict[Path, type[EngineTextConformance]]] = {
     _DOCS / "llama_cpp.md": LlamaCppTexts,
     _DOCS / "vllm.md": VllmTexts,
 }
+
+
+def difference_table(suite: type[EngineTextConformance]) -> str:
+    """The differences that an engine forces, as a table in Markdown."""
+    rows = ({"every one": suite.alike} if suite.alike else {}) | dict(suite.forced)
+    records = f"not recorded: {suite.unrecorded}" if suite.unrecorded else "the same as our own loop records"
+    sampled = f"What tokens were chosen from ({len(RECORDED)} chains): {records}.\n"
+    if not rows:
+        return f"None in {len(CHAINS)} chains.\n\n{sampled}"
+    lines = [f"| chain (of {len(CHAINS)}) | what {suite.engine} forces |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {reason} |" for name, reason in rows.items()), "", sampled])
 
 
 def with_table(page: Path) -> str:

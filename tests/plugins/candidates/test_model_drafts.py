@@ -113,7 +113,6 @@ def test_a_translation_suppresses_what_the_target_lacks() -> None:
         Vocabulary([b"hello", b"world", b"foo"]), Vocabulary([b"hello", b"world", b"foo", b"bar"]), 3, 5
     )
     assert words.to_target.tolist() == [0, 1, 2, -1, -1]
-    assert words.suppressed.tolist() == [3, 4]
     logits = words.laid_out(np.array([[1.0, 2.0, 3.0, 4.0, 5.0]], dtype=np.float32), load_backend("numpy"))
     assert logits.tolist() == [[1.0, 2.0, 3.0]]
 

@@ -81,10 +81,9 @@ def test_whatever_becomes_of_the_process_is_a_sentence(
 
     monkeypatch.setattr(xgrammar_process, "_PATIENCE", 1.0)
     compiler = xgrammar_process.Compiler([sys.executable, "-c", code])
-    for attempt in (1, 2):
+    for _ in range(2):  # by the same process, or by a new one
         with pytest.raises(error, match=said):
             compiler.compiled("{}", json.dumps("t"), 0.01)
-        assert compiler.started in (1, attempt)
 
 
 @pytest.mark.exhaustive
