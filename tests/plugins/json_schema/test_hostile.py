@@ -174,6 +174,15 @@ def test_too_many_alternatives_in_what_a_text_begins_with_are_an_error_beforehan
         compile_schema({"items": {"items": {"items": schema}}})
 
 
+@pytest.mark.parametrize("keyword", ["const", "enum"])
+def test_a_listed_text_that_takes_too_many_states_is_an_error_beforehand(keyword: str) -> None:
+    text = "word " * 30_000
+    schema: Any = {keyword: [text, "a"] if keyword == "enum" else text}
+    for whole in (schema, {"type": "object", "properties": {"a": schema}, "required": ["a"]}, {"items": schema}):
+        with pytest.raises(BudgetExceeded, match="more than 100000 characters of a listed text"):
+            compile_schema(whole)
+
+
 def test_many_alternatives_over_strings_are_read_at_once() -> None:
     branches = [
         {"properties": {"kind": {"minLength": n}, f"p{n}": {"type": "integer"}}, "required": [f"p{n}"]}

@@ -121,6 +121,7 @@ class Keywords:
         self._sound: set[tuple[str, str]] = set()
         self._known: dict[tuple[int, str], Formula] = {}
         self._active: set[tuple[int, str]] = set()
+        self._typed: dict[int, tuple[list[Any], dict[str, list[tuple[int, Any]]]]] = {}
         self._before: dict[tuple[Any, ...], list[int]] = {}
 
     def of(self, number: int, kind: str) -> Formula:
@@ -197,13 +198,24 @@ class Keywords:
             return ("int", node.dialect.number == 4)
         return fitting
 
+    def _of_types(self, values: list[Any]) -> dict[str, list[tuple[int, Any]]]:
+        """The values of ``enum`` by their type, each with its index."""
+        # The list is kept, so that its number stays its own.
+        known = self._typed.get(id(values))
+        if known is None:
+            found: dict[str, list[tuple[int, Any]]] = {}
+            for index, value in enumerate(values):
+                found.setdefault(type_of(value), []).append((index, value))
+            known = self._typed[id(values)] = values, found
+        return known[1]
+
     def _values(self, node: SchemaNode, kind: str) -> Formula:
         schema = node.schema
         parts: list[Formula] = []
         if "enum" in schema:
             if not isinstance(schema["enum"], list):
                 raise self.malformed(node, "enum", "a list")
-            fitting = [(i, v) for i, v in enumerate(schema["enum"]) if type_of(v) == kind]
+            fitting = self._of_types(schema["enum"]).get(kind, [])
             if kind in _FINITE:
                 name, element = _FINITE[kind]
                 parts.append((name, frozenset(element(v) for _, v in fitting)) if fitting else False)

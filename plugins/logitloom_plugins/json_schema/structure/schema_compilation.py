@@ -197,6 +197,9 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
             for atom in atoms(formula):
                 if atom[0] == "unique":
                     found.add(number)
+                elif atom[0] == "any":
+                    # A text takes a state for each of its characters: too many are refused before decoding starts.
+                    tracker.check_states(max(map(len, atom[1]), default=0), "characters of a listed text")
                 for child in [child for part in atom[1:] for child in nodes_in(part)]:
                     if child not in parents:
                         queue.append(child)
