@@ -227,11 +227,11 @@ class ByteAutomaton(ABC):
         """
         return ()
 
-    def beginnings(self, state: State, length: int) -> Hashable:
-        """Equal for states from which the same bytes can be read, up to ``length``; ``None`` if nothing is known.
+    def beginnings(self, state: State, length: int) -> State | None:
+        """One of the states from which the same bytes can be read, up to ``length``; ``None`` if nothing is known.
 
-        Whether a text may end there does not matter. Such states allow the same tokens, so a mask is found once for
-        all of them: in ``[a-z]{400,600}`` for most.
+        It is the same for as many of these states as possible. Whether a text may end there does not matter. Such
+        states allow the same tokens, so a mask is found once for all of them: in ``[a-z]{400,600}`` for most.
         """
         return None
 

@@ -25,6 +25,7 @@ from llama_cpp.server import app as server
 
 from logitloom import Chain, read_vocabulary
 from logitloom.errors import LogitloomError, NeedsNotMet
+from logitloom.masks.kernels import load_kernels
 from logitloom_contrib.engines.llama_cpp import LlamaCppProcessor, to_llama_cpp
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
@@ -220,8 +221,9 @@ def install() -> None:
 
 
 def create_app(*given: Any, **more: Any) -> Chains:
-    """``llama_cpp.server.app.create_app`` with chains."""
+    """``llama_cpp.server.app.create_app`` with chains. Compiled kernels are loaded before the first request."""
     install()
+    load_kernels()
     app = server.create_app(*given, **more)
     return Chains(app, server._llama_proxy)
 

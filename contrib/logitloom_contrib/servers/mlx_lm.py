@@ -23,6 +23,7 @@ from mlx_lm import server
 from logitloom import Array, Chain, read_vocabulary
 from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
+from logitloom.masks.kernels import load_kernels
 from logitloom.trace import RecordedChain
 from logitloom_contrib.engines.mlx_lm import MlxProcessor, to_mlx_lm
 from logitloom_contrib.requests.chain_cache import ChainCache
@@ -189,8 +190,9 @@ def install() -> None:
 
 
 def run(host: str, port: int, model_provider: Any, **more: Any) -> None:
-    """``mlx_lm.server.run`` with chains."""
+    """``mlx_lm.server.run`` with chains. Compiled kernels are loaded before the first request."""
     install()
+    load_kernels()
     cache = server.LRUPromptCache(model_provider.cli_args.prompt_cache_size)
     generator = server.ResponseGenerator(model_provider, cache)
     if mx.distributed.init().rank() == 0:

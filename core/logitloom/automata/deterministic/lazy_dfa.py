@@ -14,7 +14,7 @@ References:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
@@ -163,9 +163,12 @@ class LazyDfa(ByteAutomaton):
         """The largest runs of single positions of the state; within a character none."""
         return self._runs.of(self._subsets.positions(self._subsets.unpacked(state))) if type(state) is bytes else ()
 
-    def beginnings(self, state: State, length: int) -> Hashable:
+    def beginnings(self, state: State, length: int) -> State | None:
         """By the positions of the state; within a character ``None``."""
-        return self._subsets.beginnings(self._subsets.unpacked(state), length) if type(state) is bytes else None
+        if type(state) is not bytes:
+            return None
+        found = self._subsets.beginnings(self._subsets.unpacked(state), length)
+        return None if found is None else self._subsets.packed(found)
 
     @cached_property
     def _runs(self) -> PositionRuns:

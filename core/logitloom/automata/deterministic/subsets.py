@@ -108,8 +108,11 @@ class SubsetAutomaton(Protocol[S]):
         """The positions with which a text may go on from a state, as :attr:`completions` numbers them."""
         ...
 
-    def beginnings(self, state: S, length: int) -> Hashable:
-        """Equal for states that begin the same texts of up to ``length`` characters; ``None`` if that is unknown."""
+    def beginnings(self, state: S, length: int) -> S | None:
+        """A state that begins the same texts of up to ``length`` characters, the same one for many such states.
+
+        ``None`` if that is unknown.
+        """
         ...
 
     @property
@@ -286,13 +289,15 @@ class Subsets:
         """See :class:`SubsetAutomaton`."""
         return state
 
-    def beginnings(self, state: frozenset[int], length: int) -> Hashable:
+    def beginnings(self, state: frozenset[int], length: int) -> frozenset[int] | None:
         """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
         if len(self.nfa.chars) > _MOST_DIVIDED:
             return None
         known = self._beginnings.get(length)
         if known is None:
-            known = self._beginnings[length] = position_beginnings(self.nfa, self._set_at, length)
+            first: dict[int, int] = {}
+            numbers = position_beginnings(self.nfa, self._set_at, length)
+            known = self._beginnings[length] = [first.setdefault(number, p) for p, number in enumerate(numbers)]
         return frozenset([known[position] for position in state if position != END_POSITION])
 
     @cached_property
@@ -493,7 +498,7 @@ class ContextSubsets:
         found = _EMPTY.union(*[after[position, state.before] for position in state.positions])
         return found | {END_POSITION} if self.accepts(state) else found
 
-    def beginnings(self, state: PositionsRead, length: int) -> Hashable:
+    def beginnings(self, state: PositionsRead, length: int) -> PositionsRead | None:
         """See :class:`SubsetAutomaton`."""
         del state, length
         return None

@@ -8,7 +8,7 @@ the walk visits. The results are kept in caches of bounded size.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from bisect import bisect_left
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import members
 from logitloom.automata.automaton_kernels import (
     ENDLESS,
     NO_PATHS,
@@ -25,9 +26,9 @@ from logitloom.automata.automaton_kernels import (
     automaton_kernels,
 )
 from logitloom.automata.lift import trie_walk
-from logitloom.automata.lift.row_walk import SORTED_BY_MASK
+from logitloom.automata.lift.row_walk import SORTED_BY_MASK, reads_on
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
-from logitloom.automata.lift.visited import VisitedStates
+from logitloom.automata.lift.visited import TooMuchWork, VisitedStates
 from logitloom.automata.lift.walk_memory import MEMORY, note
 from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.errors import VocabularyError
@@ -46,6 +47,9 @@ _FEW_SETS: Final = 4
 #: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
+#: The most work of the transitions of one walk, in units of :attr:`VisitedStates.work`, and the work after which the
+#: cache of visited states is replaced.
+_MOST_WORK: Final = 6000
 #: If fewer tokens than this remain below the nodes of a walk, the walk continues node by node, which is faster.
 _THIN: Final = 512
 #: With more tokens than this below the nodes of a walk, the walk looks for subtrees that are allowed as a whole.
@@ -136,8 +140,9 @@ class LiftedAutomaton(Constraint):
         """Clear all caches. Other threads may use the constraint meanwhile; no result changes."""
         self._visited = VisitedStates(self._automaton)
         self._sets: dict[State, TokenSet] = {}
-        #: The sets of states by the beginnings that the states accept; see :meth:`ByteAutomaton.beginnings`.
-        self._alike: dict[Hashable, TokenSet] = {}
+        #: The sets of states that begin the same texts as others (see :meth:`ByteAutomaton.beginnings`) and of states
+        #: whose walk takes too much work, each with whether the set is whole.
+        self._alike: dict[State, tuple[TokenSet, bool]] = {}
         self._set_bytes = 0
         self._successors: dict[tuple[State, int], State | None] = {}
         self._least: dict[State, int | None] = {}
@@ -283,7 +288,7 @@ class LiftedAutomaton(Constraint):
     def _room(self) -> VisitedStates:
         """The cache of visited states; a new one if it has become too large."""
         visited = self._visited
-        if visited.nbytes > _MOST_TABLE_BYTES:
+        if visited.nbytes > _MOST_TABLE_BYTES or visited.work > _MOST_WORK:
             visited = self._visited = VisitedStates(self._automaton)
         return visited
 
@@ -295,20 +300,111 @@ class LiftedAutomaton(Constraint):
         if self._has_borders or not always_ends:
             return self._found_by_walk(state)
         # The first masks are wanted soon, and most patterns have few.
-        same = self._automaton.beginnings(state, self._longest_token) if len(self._sets) >= _FEW_SETS else None
-        known = None if same is None else self._alike.get(same)
-        if known is None:
-            known = self._found_alone(state)
-            if same is not None:
-                self._alike[same] = known
-        return known
+        known = len(self._sets) >= _FEW_SETS
+        alike = self._alike_state(state) if known else None
+        part, whole = self._walked(state if alike is None else alike, alike is not None)
+        if whole:
+            return part
+        if alike is not None:
+            found, whole = self._walked(state, False)
+            return found if whole else self._with_completion(part, state)
+        alike = None if known else self._alike_state(state)
+        if alike is not None:
+            part, whole = self._walked(alike, True)
+        return part if whole else self._with_completion(part, state)
 
-    def _found_alone(self, state: State) -> TokenSet:
-        kernels = automaton_kernels()
-        if kernels is not None:
-            with suppress(KernelFailed):
-                return self._found_by_kernels(kernels, state)
-        return self._found_by_walk(state)
+    def _alike_state(self, state: State) -> State | None:
+        return self._automaton.beginnings(state, self._longest_token)
+
+    def _walked(self, state: State, shared: bool) -> tuple[TokenSet, bool]:
+        """The tokens of a state that bounded work finds, and whether they are all.
+
+        The last of three walks makes no transition that the first two leave out. So the result does not depend on what
+        is remembered, nor on the kernels.
+
+        Args:
+            state: the state.
+            shared: whether other states begin the same texts.
+        """
+        if state in self._alike:
+            return self._alike[state]
+        kernels, known = automaton_kernels(), self._room()
+        found: TokenSet | None = None
+        with suppress(TooMuchWork):
+            if kernels is not None:
+                with suppress(KernelFailed):
+                    found = self._found_by_kernels(kernels, state)
+            if found is None:
+                found = self._token_set(self._ids_of(self._levels(known, state)))
+        whole = found is not None
+        if found is None:
+            visited = self._visited = VisitedStates(self._automaton)
+            found = self._token_set(self._ids_of(self._levels(visited, state, cut=True)))
+            whole = not visited.was_cut
+        if shared or not whole:
+            self._alike[state] = found, whole
+        return found, whole
+
+    def _with_completion(self, part: TokenSet, state: State) -> TokenSet:
+        """Some of the tokens of a state, and those with which its completion can begin."""
+        below = self._on_path(self._automaton.completion(state) or b"")
+        more = self._ids_of([(self._trie.first.take(below), self._trie.own.take(below))])
+        return self._token_set(np.union1d(part.listed(self.vocab_size), more))
+
+    def _ids_of(self, spans: list[tuple[NDArray[Any], NDArray[Any]]]) -> NDArray[np.int32]:
+        """The ids of some ranges of ``Trie.order``, and those that are allowed in every state."""
+        first = np.concatenate([one for one, _ in spans])
+        last = np.concatenate([one for _, one in spans])
+        return np.concatenate([self._trie.order.take(members(first, last - first)), self._free])
+
+    def _levels(
+        self, visited: VisitedStates, state: State, cut: bool = False
+    ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+        """A walk level by level that looks for subtrees that are allowed as a whole.
+
+        Args:
+            visited: the cache of visited states.
+            state: the state.
+            cut: whether transitions above the bound on work are left out. The first bytes of tokens are always read.
+                With it, the walk also looks for such subtrees below few tokens, where this takes longer than reading.
+
+        Returns:
+            The ranges of ``Trie.order`` of the tokens that were found, as their first and last positions.
+
+        Raises:
+            TooMuchWork: if the transitions would exceed the bound, without ``cut``.
+        """
+        trie = self._trie
+        nodes, states = np.zeros(1, dtype=np.int64), np.array([visited.number(state)], dtype=np.int32)
+        spans: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        most = None if cut else _MOST_WORK
+        while len(nodes):
+            if cut or int((trie.last.take(nodes) - trie.own.take(nodes)).sum()) > _MANY:
+                whole = reads_on(visited.paths(trie, states), trie, nodes, states)
+                spans.append((trie.own.take(nodes[whole]), trie.last.take(nodes[whole])))
+                nodes, states = nodes[~whole], states[~whole]
+            below, counts = trie_walk.children(trie, nodes)
+            reached = visited.step(states.repeat(counts), trie.byte.take(below), most, cut)
+            most = _MOST_WORK
+            alive = (reached >= 0).nonzero()[0]
+            nodes, states = below.take(alive), reached.take(alive)
+            spans.append((trie.first.take(nodes), trie.own.take(nodes)))
+            inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
+            nodes, states = nodes.take(inner), states.take(inner)
+        return spans
+
+    def _on_path(self, text: bytes) -> NDArray[np.int64]:
+        """The nodes of the tokens with which ``text`` can begin."""
+        child_start, child_count, byte = self._trie.views
+        found, node = [], 0
+        for each in text:
+            begin = child_start[node]
+            stop = begin + child_count[node]
+            node = bisect_left(byte, each, begin, stop)
+            if node == stop or byte[node] != each:
+                break
+            found.append(node)
+        return np.array(found, dtype=np.int64)
 
     def _found_by_walk(self, state: State) -> TokenSet:
         ids, which, values = self._successors_of(state)
@@ -369,12 +465,14 @@ class LiftedAutomaton(Constraint):
                 if visited.nbytes > _MOST_TABLE_BYTES:
                     visited, states = self._renumbered(visited, states)
                     left[:, 1] = -2 - states
-                alive = visited.step(states, trie.byte.take(nodes)) >= 0
+                alive = visited.step(states, trie.byte.take(nodes), _MOST_WORK) >= 0
                 further = int((trie.last.take(nodes) - trie.own.take(nodes)).sum(where=alive))
                 if paths.known >= 0 or further > _MANY:
                     paths = visited.paths(trie)
                 limit = 0 if further < _THIN else ENDLESS
                 at = WalkProgress(0, 0, 0, len(pairs), at.found, at.special)
+            if visited.work > _MOST_WORK:
+                raise TooMuchWork
             return TokenSet(*kernels.collect(notes, trie.order, at.found, self._free, self._textless, self.vocab_size))
 
     def _one_by_one(self, visited: VisitedStates, pairs: list[list[int]]) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ class RunPaths:
         self._runs = automaton.runs
         self._knows = type(automaton).runs is not ByteAutomaton.runs
         self._lock = threading.RLock()
-        self._numbered = 0
+        self._entered = np.zeros(_FIRST_ROOM, dtype=bool)
         self._stride = LEVELS + 1
         self._room = _FIRST_ROOM
         self._row_of_height = np.minimum(levels_of(trie, LEVELS - 1), LEVELS)
@@ -46,24 +46,29 @@ class RunPaths:
         every = np.full((room + 1, self._stride), ~np.uint64(0))
         return every, every.copy(), np.full((room + 1, self._stride), 255, dtype=np.uint8)
 
-    def of(self, values: list[State]) -> Paths:
-        """The paths of all states.
+    def of(self, values: list[State], numbers: list[int] | None = None) -> Paths:
+        """The paths of some states. A walk skips no subtree below another state.
 
         Args:
             values: the states by number. Later calls add states at the end.
+            numbers: the numbers of the states; default: all.
         """
         if not self._knows:
             return NO_PATHS
         with self._lock:
             count = len(values)
             if count > self._room:
-                known, self._room = self._numbered, 2 * count
+                known, self._room = self._room, 2 * count
                 low, high, marks = self._nothing(self._room)
-                low[:known], high[:known], marks[:known] = self._low[:known], self._high[:known], self._marks[:known]
+                low[:known], high[:known], marks[:known] = (
+                    part[:known] for part in (self._low, self._high, self._marks)
+                )
                 self._low, self._high, self._marks = low, high, marks
-            for number in range(self._numbered, count):
+                self._entered = np.append(self._entered, np.zeros(self._room - known, dtype=bool))
+            wanted = np.arange(count) if numbers is None else np.array(numbers, dtype=np.intp)
+            for number in wanted[~self._entered.take(wanted)].tolist():
                 self._enter(number, values[number])
-            self._numbered = count
+                self._entered[number] = True
             return Paths(
                 self._low.ravel(),
                 self._high.ravel(),

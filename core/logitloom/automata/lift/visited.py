@@ -22,10 +22,18 @@ from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import Trie
 from logitloom.contract import ByteAutomaton, State
 
-__all__ = ["VisitedStates"]
+__all__ = ["TooMuchWork", "VisitedStates"]
 
 _NONE: Final = -1
 _FIRST_ROOM: Final = 64
+#: Units of work for the first transition of a state, besides one for each transition and each ``_BYTES_OF_A_UNIT``
+#: bytes of the state.
+_FIRST_TRANSITION: Final = 8
+_BYTES_OF_A_UNIT: Final = 32
+
+
+class TooMuchWork(Exception):
+    """The transitions of a walk would take more work than it may take."""
 
 
 class VisitedStates:
@@ -42,6 +50,8 @@ class VisitedStates:
         values: the states by local number.
         table: ``[room, classes] int32``: the next state, -1 for none, and ``-2 - n`` in row ``n`` if it is not computed
             yet. The array is replaced when it grows.
+        work: the work of all transitions that were computed, in units that are equal in every process.
+        was_cut: whether transitions that would take too much work were left out.
     """
 
     def __init__(self, automaton: ByteAutomaton) -> None:
@@ -59,12 +69,15 @@ class VisitedStates:
         self.values: list[State] = []
         self.table: NDArray[np.int32] = np.empty((0, self.classes), dtype=np.int32)
         self.every_row: NDArray[np.bool_] = np.ones(0, dtype=bool)
+        self.work = 0
+        self.was_cut = False
+        self._begun: set[int] = set()
 
-    def paths(self, trie: Trie) -> Paths:
-        """The runs of all states for a walk of a trie, which is the same in each call."""
+    def paths(self, trie: Trie, states: NDArray[np.int32] | None = None) -> Paths:
+        """The runs of some states, or of all, for a walk of a trie, which is the same in each call."""
         if self._paths is None:
             self._paths = RunPaths(self._automaton, trie)
-        return self._paths.of(self.values)
+        return self._paths.of(self.values, None if states is None else np.unique(states).tolist())
 
     @property
     def nbytes(self) -> int:
@@ -93,22 +106,59 @@ class VisitedStates:
             self._numbers[state] = found
         return found
 
-    def step(self, states: NDArray[np.int32], bytes_read: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """The next states for arrays of states and bytes, -1 for none."""
+    def step(
+        self, states: NDArray[np.int32], bytes_read: NDArray[np.uint8], most: int | None = None, cut: bool = False
+    ) -> NDArray[np.int32]:
+        """The next states for arrays of states and bytes, -1 for none.
+
+        Args:
+            states, bytes_read: ``[n]`` each.
+            most: the work that all transitions together may take; unlimited by default.
+            cut: whether transitions that would take more work have no next state, and are not remembered.
+
+        Raises:
+            TooMuchWork: if the transitions would take more than ``most``, without ``cut``.
+        """
         key = states.astype(np.int64) * self.classes + self.byte_class.take(bytes_read)
         found: NDArray[np.int32] = self.table.ravel().take(key)
         unknown = (found < _NONE).nonzero()[0]
         if len(unknown):
             missing = key.take(unknown)
-            self._ask(np.unique(missing))
-            found[unknown] = self.table.ravel().take(missing)
+            asked = np.unique(missing)
+            if most is not None:
+                asked = self._within(asked, most, cut)
+            self._ask(asked)
+            found[unknown] = np.maximum(self.table.ravel().take(missing), _NONE)
         return found
+
+    def _within(self, keys: NDArray[np.int64], most: int, cut: bool) -> NDArray[np.int64]:
+        """The first of some entries of the table, as many as may be computed."""
+        work = np.ones(len(keys), dtype=np.int64)
+        states, first = np.unique(keys // self.classes, return_index=True)
+        work[first] += [0 if n in self._begun else self._cost(n) for n in states.tolist()]
+        enough = int(np.searchsorted(work.cumsum(), most - self.work, side="right"))
+        if enough < len(keys):
+            if not cut:
+                raise TooMuchWork
+            self.was_cut = True
+        return keys[:enough]
+
+    def _cost(self, state: int) -> int:
+        """The work of the first transition of a state."""
+        return _FIRST_TRANSITION + _size(self.values[state]) // _BYTES_OF_A_UNIT
+
+    def _begin(self, state: int) -> None:
+        if state not in self._begun:
+            self._begun.add(state)
+            self.work += self._cost(state)
 
     def after(self, state: int, byte: int) -> int:
         """The number of the state after one byte, -1 for none."""
         column = self._column_of[byte]
         reached = int(self.table[state, column])
         if reached < _NONE:
+            self._begin(state)
+            self.work += 1
             target = self._automaton.step(self.values[state], byte)
             reached = _NONE if target is None else self.number(target)
             with self._lock:
@@ -127,9 +177,19 @@ class VisitedStates:
         """Compute entries of the table; ``keys`` are their flat indices."""
         step, values, byte_of = self._automaton.step, self.values, self._byte_of
         states, columns = (keys // self.classes).tolist(), (keys % self.classes).tolist()
+        for state in states:
+            self._begin(state)
+        self.work += len(states)
         # Computed outside the lock, because the automaton is a pure function and may be slow.
         targets = [step(values[state], byte_of[column]) for state, column in zip(states, columns, strict=True)]
         with self._lock:
             # The numbers come first, because numbering may replace the table.
             numbers = [_NONE if target is None else self._numbered(target) for target in targets]
             self.table.ravel()[keys] = numbers
+
+
+def _size(state: State) -> int:
+    """Bytes of a state that is packed as bytes, or of the parts of a tuple; 0 of other states."""
+    if type(state) is bytes:
+        return len(state)
+    return sum(map(_size, state)) if isinstance(state, tuple) else 0

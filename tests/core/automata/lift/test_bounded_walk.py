@@ -1,0 +1,114 @@
+"""Walks whose work is bounded: sets that are sound, equal in every process, and have a way to the end."""
+
+from __future__ import annotations
+
+import random
+import re
+from unittest import mock
+
+import pytest
+
+from logitloom.automata import LazyDfa
+from logitloom.automata.compilation import _subsets
+from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.lift import lift as module
+from logitloom.automata.patterns.pattern import parse_pattern
+from logitloom.constraints import LiftedAutomaton, lift
+from logitloom.masks.kernels import load_kernels
+from tests.core.automata.lift.test_runs import vocabulary
+
+MANY_STATES = [
+    r"(?:.*[a-f].{60})*",
+    r"(?:(?:[a-e]|[f-j ]{1,2}|[k-z]{2}|\w)*[ac-f].{6,9})*",
+    r"(?:(?:[a-m ][n-z ]|[n-z][a-m]|[A-Z])*[a-f][^q]{0,60}[a-z].{90}z)*",
+    r"(?i)(?:(?:[aeiou ]+[^aeiou]{1,3}|[^aeiou]+[aeiou ]{1,2})*[a-f]\b.{6}z)*",
+]
+WORDS = vocabulary()
+MODES = ["numpy", *(["kernels"] if load_kernels() is not None else [])]
+
+
+def lifted(pattern: str) -> LiftedAutomaton:
+    tracker = BudgetTracker()
+    return lift(LazyDfa(*_subsets(parse_pattern(pattern, 0, tracker), pattern, 0, tracker)), WORDS)
+
+
+def walk(constraint: LiftedAutomaton, seed: int, steps: int = 6) -> list[object]:
+    """States of a random text."""
+    rng, states = random.Random(seed), [constraint.start()]
+    for _ in range(steps):
+        ids = constraint.allowed(states[-1]).listed(WORDS.size).tolist()
+        if not ids:
+            break
+        reached = constraint.advance(states[-1], rng.choice(ids))
+        assert reached is not None
+        states.append(reached)
+    return states
+
+
+def masks(constraint: LiftedAutomaton, states: list[object], mode: str) -> list[list[int]]:
+    found = load_kernels() if mode == "kernels" else None
+    with mock.patch.object(module, "automaton_kernels", return_value=found):
+        return [constraint.allowed(state).listed(WORDS.size).tolist() for state in states]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("work", [1, 60, 600])
+@pytest.mark.parametrize("pattern", MANY_STATES)
+def test_bounded_masks_are_sound_and_do_not_depend_on_what_is_remembered(pattern: str, work: int) -> None:
+    exact, used = lifted(pattern), lifted(pattern)
+    states = [state for seed in range(2) for state in walk(exact, seed)]
+    whole = masks(exact, states, "numpy")
+    with mock.patch.object(module, "_MOST_WORK", work):
+        expected = [masks(lifted(pattern), [state], "numpy")[0] for state in states]
+        for mode in MODES:
+            assert masks(used, states, mode) == expected
+            assert masks(lifted(pattern), states[::-1], mode)[::-1] == expected
+    assert all(set(small) <= set(large) for small, large in zip(expected, whole, strict=True))
+    if work == 1:
+        assert expected != whole
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("pattern", MANY_STATES)
+def test_masks_below_a_bound_are_whole(pattern: str, mode: str) -> None:
+    constraint = lifted(pattern)
+    states = walk(constraint, 1)
+    alive = [
+        [t for t, text in enumerate(WORDS.token_bytes) if text and constraint.advance(state, t) is not None]
+        for state in states
+    ]
+    with mock.patch.object(module, "_MOST_WORK", 1 << 30):
+        assert masks(lifted(pattern), states, mode) == alive
+
+
+@pytest.mark.parametrize("pattern", MANY_STATES)
+def test_the_tokens_of_a_shortest_completion_stay_allowed(pattern: str) -> None:
+    constraint = lifted(pattern)
+    with mock.patch.object(module, "_MOST_WORK", 1):
+        for state in walk(constraint, 2):
+            text = b""
+            while not constraint.may_end(state):
+                rest = constraint.automaton().completion(state)
+                assert rest is not None
+                ids = masks(constraint, [state], "numpy")[0]
+                beginning = [t for t, word in enumerate(WORDS.token_bytes) if word and rest.startswith(word)]
+                assert set(beginning) <= set(ids)
+                state = constraint.advance(state, max(beginning, key=lambda t: len(WORDS.token_bytes[t])))
+                text += rest[:1]
+                assert len(text) < 300
+
+
+@pytest.mark.parametrize("pattern", MANY_STATES)
+def test_texts_of_bounded_masks_match(pattern: str) -> None:
+    with mock.patch.object(module, "_MOST_WORK", 40):
+        for seed in range(4):
+            constraint, rng, text = lifted(pattern), random.Random(seed), b""
+            state = constraint.start()
+            for _ in range(10):
+                token = rng.choice(constraint.allowed(state).listed(WORDS.size).tolist())
+                text += WORDS.token_bytes[token]
+                reached = constraint.advance(state, token)
+                assert reached is not None
+                state = reached
+            completion = constraint.automaton().completion(state)
+            assert completion is not None
+            assert re.fullmatch(pattern, (text + completion).decode())
