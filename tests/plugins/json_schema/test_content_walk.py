@@ -144,6 +144,26 @@ def test_rows_at_every_place_and_length_of_a_string(content: Any) -> None:
     assert_every_place_agrees(compile_schema({"type": "string", **content}), tekken())
 
 
+@pytest.mark.parametrize("bounds", [{"maxLength": 90}, {"minLength": 70}, {"minLength": 40, "maxLength": 90}])
+def test_tables_for_some_numbers_of_characters_give_the_same_rows(bounds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = compile_schema({"type": "string", "pattern": r"^(?:\S+\s+){0,9}\S+$", **bounds})
+    whole, parts = (NumberedTokens(machine, mixed()) for _ in range(2))
+    at, others, before, dice = whole.start, parts.start, [], np.random.default_rng(3)
+    for _ in range(80):
+        before.append((at, others, whole.mask(at)))
+        allowed = before[-1][2].nonzero()[0].tolist()
+        going = [token for token in allowed if mixed().token_bytes[token].replace(b" ", b"a").isalnum()]
+        if at != whole.start and not going:
+            break
+        token = mixed().token_bytes.index(b'"') if at == whole.start else int(dice.choice(going))
+        at, others = whole.advance(at, token), parts.advance(others, token)
+    content = machine.states[whole.configuration(before[1][0]).state][1].content
+    monkeypatch.setattr(content_walk, "_MOST_ENTRIES", content.points[-1] * content.automaton.next.size)
+    for _, other, mask in before:
+        assert parts.mask(other).tolist() == mask.tolist()
+    assert any(table is not None and table.first for table in parts.walk.content._tables.values())
+
+
 @given(
     pattern=patterns(anchors=True),
     least=st.integers(0, 4),

@@ -53,17 +53,23 @@ Reached = tuple[NDArray[Any], NDArray[np.int64], list[tuple[int, int]], Ends]
 class _Table(NamedTuple):
     """The automaton of a content, with codes for quotes and backslashes: ``-2 - 2 * state``, and one less.
 
-    Where characters are counted, its states are pairs: ``count * states + state``.
+    Where characters are counted, its states are pairs: ``(count - first) * states + state``.
 
     Attributes:
         automaton: the table.
         states: number of states of the content.
+        first: the least number of characters.
         paths: which subtrees may be skipped, by the height of a trie for which that is known.
     """
 
     automaton: ByteTable
     states: int
+    first: int
     paths: dict[int, Paths]
+
+    def pairs(self, begun: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+        """Nodes with the table's states, of nodes with a state of the content and a number of characters each."""
+        return [(node, (count - self.first) * self.states + content_state) for node, content_state, count in begun]
 
 
 class ContentWalk:
@@ -92,10 +98,10 @@ class ContentWalk:
         Returns:
             The positions of the words in the trie's order, and where strings end; ``None`` if the table is too large.
         """
-        table = self._table(context)
+        table = self._table(context, trie, begun)
         if table is None:
             return None
-        pairs = [(node, count * table.states + content_state) for node, content_state, count in begun]
+        pairs = table.pairs(begun)
         kernels = automaton_kernels()
         walked = None
         if kernels is not None:
@@ -114,7 +120,7 @@ class ContentWalk:
             states of the content with the number of characters; and where strings end. ``None`` if the table is too
             large.
         """
-        table = self._table(context)
+        table = self._table(context, trie, begun)
         if table is None:
             return None
         if [node for node, _, _ in begun] == [0]:
@@ -123,7 +129,7 @@ class ContentWalk:
 
     def _from_root(self, trie: Trie, context: StringContext, state: int, count: int) -> Reached:
         """The same for all words, remembered: where any character may come, by the number of characters."""
-        content, table = context.content, self._table(context)
+        content, table = context.content, self._table(context, trie, [(0, state, count)])
         counts = content.counts and content.free
         if counts:
             # From how many characters on makes no difference to where the words lead.
@@ -156,14 +162,15 @@ class ContentWalk:
         return positions, which, states, ends
 
     def _reached(self, table: _Table, trie: Trie, begun: list[tuple[int, int, int]]) -> Reached:
-        pairs = [(node, count * table.states + content_state) for node, content_state, count in begun]
+        pairs = table.pairs(begun)
         positions, states, special = self._by_levels(table, trie, pairs, keep_states=True)
         here = np.zeros(len(table.automaton.next), dtype=bool)
         here[states] = True
         different = here.nonzero()[0]
         which = (here.cumsum() - 1).take(states)
         counted = [divmod(state, table.states) for state in different.tolist()]
-        return positions, which, [(content_state, count) for count, content_state in counted], _ends(table, special)
+        reached = [(content_state, table.first + count) for count, content_state in counted]
+        return positions, which, reached, _ends(table, special)
 
     def _compiled(
         self, kernels: AutomatonKernels, table: _Table, trie: Trie, begun: list[tuple[int, int]]
@@ -214,25 +221,29 @@ class ContentWalk:
                 nodes, states = nodes[~whole], states[~whole]
         return joined(positions), joined(after), special
 
-    def _table(self, context: StringContext) -> _Table | None:
-        content = context.content
-        key: Any = content if content.counts else content.automaton
+    def _table(self, context: StringContext, trie: Trie, begun: list[tuple[int, int, int]]) -> _Table | None:
+        """The table of a content: of all numbers of characters, or of those that the words reach if these are many."""
+        content, automaton = context.content, context.content.automaton
+        first, last = 0, content.points[-1] if content.counts else 0
+        if (last + 1) * automaton.next.size > _MOST_ENTRIES and begun:
+            counts, height = [count for _, _, count in begun], int(trie.height[0])
+            first, last = content.window(min(counts), min(max(counts) + height, last), height)
+        key: Any = (content, first, last) if content.counts else automaton
         if isinstance(context, NameContext) and not context.is_free:
             living = context.living()
-            key = content.automaton, living.tobytes()
+            key = automaton, living.tobytes()
         if key not in self._tables:
-            automaton, counts = content.automaton, content.points[-1] + 1 if content.counts else 1
             known = None
-            if counts * automaton.next.size <= _MOST_ENTRIES and automaton.classes < 0x100 - 3:
+            if (last - first + 1) * automaton.next.size <= _MOST_ENTRIES and automaton.classes < 0x100 - 3:
                 if content.counts:
-                    following = content.counted_steps()
+                    following = content.counted_steps(first, last)
                 else:
                     following = automaton.among(living) if type(key) is tuple else automaton.next
-                known = self._made(following, automaton, context.escapes is not False)
+                known = self._made(following, automaton, context.escapes is not False, first)
             self._tables[key] = known
         return self._tables[key]
 
-    def _made(self, following: NDArray[np.int32], automaton: MooreMachine, escapes: bool) -> _Table:
+    def _made(self, following: NDArray[np.int32], automaton: MooreMachine, escapes: bool, first: int = 0) -> _Table:
         pairs, classes = following.shape
         counts = pairs // automaton.states
         byte_class = automaton.byte_class.copy()
@@ -245,7 +256,7 @@ class ContentWalk:
         table[:, classes + 1] = np.where(np.tile(automaton.accepting, counts) & between, codes, -1)
         if escapes:
             table[:, classes + 2] = np.where(between, codes - 1, -1)
-        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, {})
+        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, first, {})
 
     def _paths(self, table: _Table, trie: Trie) -> Paths:
         """Which characters leave the path that most characters take, counting them where the content does."""
@@ -268,5 +279,5 @@ def _ends(table: _Table, special: list[list[int]]) -> Ends:
     ends: Ends = []
     for node, code in special:
         count, content_state = divmod((-2 - code) >> 1, table.states)
-        ends.append((node, (content_state, count), not code & 1))
+        ends.append((node, (content_state, table.first + count), not code & 1))
     return ends

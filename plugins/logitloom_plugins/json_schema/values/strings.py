@@ -168,15 +168,20 @@ class Content:
         room, before = np.maximum(np.minimum(self.most - count, last), -1), self._lengths_before
         return before[room + 1, state] > before[np.minimum(least, last + 1), state]
 
-    def counted_steps(self) -> NDArray[np.int32]:
+    def counted_steps(self, first: int = 0, last: int | None = None) -> NDArray[np.int32]:
         """``[counts * states, classes]``: next pairs of a number of characters and a state, as far as they are alive.
 
-        A pair is ``count * states + state``, and -1 stands for none.
+        A pair is ``(count - first) * states + state``, and -1 stands for none.
+
+        Args:
+            first, last: the numbers of characters, by default all. Steps from ``last`` hold only where it is the last
+                bound.
         """
-        following, states, limit = self.automaton.next, self.automaton.states, self.points[-1]
-        count = np.arange(limit + 1)[:, None]
-        alive = np.broadcast_to(self._alive(count, np.arange(states)), (limit + 1, states)).ravel()
-        after = np.minimum(count + np.frombuffer(self.automaton.boundaries, dtype=bool), limit) * states
+        following, states = self.automaton.next, self.automaton.states
+        limit = self.points[-1] if last is None else last
+        count = np.arange(first, limit + 1)[:, None]
+        alive = np.broadcast_to(self._alive(count, np.arange(states)), (len(count), states)).ravel()
+        after = (np.minimum(count + np.frombuffer(self.automaton.boundaries, dtype=bool), limit) - first) * states
         pairs = after.astype(np.int32)[:, :, None] + np.maximum(following, 0)
         kept = alive.take(pairs) & (following >= 0)
         return np.where(kept, pairs, np.int32(-1)).reshape(-1, following.shape[1])
@@ -237,6 +242,18 @@ class Content:
         """The most characters to the nearest end, from any state between characters; very many if it has none."""
         nearest = np.where(self._lengths.any(axis=0), self._lengths.argmax(axis=0), FREE_FOREVER)
         return int(nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
+
+    def window(self, least: int, most: int, longest: int) -> tuple[int, int]:
+        """The first and last number of characters of a part of :meth:`counted_steps` with some numbers in it.
+
+        Args:
+            least, most: the numbers.
+            longest: the most characters of a token. Where the bounds matter, few different parts are asked for.
+        """
+        end = self.points[-1]
+        nearest = end if self.free or self.most is None else max(self.most - longest - self._farthest, 0)
+        first = nearest if least >= nearest else least - least % longest
+        return first, min(max(most, first + 2 * longest), end)
 
     def is_far(self, count: int, more: int) -> bool:
         """Whether the bounds cannot matter for some more characters: from every state an end is within them."""
