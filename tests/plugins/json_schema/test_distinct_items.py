@@ -239,6 +239,16 @@ def test_masks_are_those_of_brute_force(schema: Any) -> None:
             reached = tokens.advance(reached, pick)
 
 
+@pytest.mark.parametrize("begun", [b"[null,", b"[true,", b"[[],", b"[{},", b'["",', b"[0,"])
+def test_masks_after_an_item_of_each_type(begun: bytes) -> None:
+    tokens = NumberedTokens(compile_schema(array(), COMPACT), mixed())
+    reached = read(tokens.machine, begun)
+    assert reached is not None
+    at = tokens.at(reached)
+    takes = [tokens.advance(at, token) != -1 for token in range(mixed().size)]
+    assert tokens.mask(at).tolist() == takes
+
+
 def test_tokens_that_write_several_items() -> None:
     texts = [
         b"",

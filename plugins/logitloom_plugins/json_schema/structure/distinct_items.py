@@ -127,9 +127,10 @@ class DistinctItems(ItemReader):
 
     def has_other_strings(self, position: Position) -> bool | None:
         """Whether a string value has a completion with which no earlier item recurs; ``None`` if a search must tell."""
-        kind, context, content_state, count, *_ = self._machine.states[position.state]
-        if kind != "text" or not isinstance(context, TextContext) or position.items.escape:
+        state = self._machine.states[position.state]
+        if state[0] != "text" or not isinstance(state[1], TextContext):
             return None
+        _, context, content_state, count = state
         contents = self._contents.get(context)
         if contents is None:
             contents = self._contents[context] = StringContents(context)
