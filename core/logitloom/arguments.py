@@ -15,6 +15,7 @@ from logitloom.errors import LogitloomError
 
 __all__ = [
     "MOST_ROWS",
+    "about_messages",
     "flag",
     "id_lists",
     "ids",
@@ -117,7 +118,27 @@ def ids(value: Any, name: str, error: Error) -> tuple[int, ...]:
         else:
             if not tokens or (min(tokens) >= -(2**31) and max(tokens) < 2**31):
                 return tokens
-    raise error(f"The argument {name!r} must be token ids, whole numbers below 2**31, but is {shown(value)}.")
+    raise error(
+        f"The argument {name!r} must be token ids, whole numbers below 2**31, but is {shown(value)}."
+        f"{about_messages(value)}"
+    )
+
+
+def about_messages(value: Any) -> str:
+    """A sentence with the remedy, if a value that is no prompt is a chat message, or begins with one; else empty.
+
+    Example:
+        >>> about_messages([{"role": "user", "content": "hi"}])[:45]
+        ' Chat messages become token ids with the toke'
+    """
+    while isinstance(value, (list, tuple)) and value:
+        value = value[0]
+    if not isinstance(value, Mapping) or "role" not in value:
+        return ""
+    return (
+        " Chat messages become token ids with the tokenizer's chat template: "
+        "tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)."
+    )
 
 
 def optional_ids(value: Any, name: str, error: Error) -> tuple[int, ...] | None:

@@ -21,6 +21,7 @@ from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, OptionTypeError, UnknownOption, UnknownPlugin
 from logitloom.host import options as opts
 from logitloom.host import registry
+from logitloom.host.entry_points import PluginName
 from logitloom.host.loading import Rules, loading
 from logitloom.host.option_types import BuiltInName, BuiltInOptions
 from logitloom.host.registry import register, unregister
@@ -206,5 +207,7 @@ def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any], b
 def _label_of(plugin: Any) -> str:
     if isinstance(plugin, Link):
         return plugin.label.partition("#")[0]
+    if isinstance(plugin, type):
+        return str(PluginName(plugin))
     named = plugin if hasattr(plugin, "__name__") else type(plugin)
     return str(named.__name__)

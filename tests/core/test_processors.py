@@ -61,8 +61,8 @@ def test_specs_of_all_forms_stand_in_one_chain():
     chain = processors.load(
         "temperature", ("top_k", {"k": 3}), Temperature(0.5), Temperature, (Temperature, {"temperature": 3}), abs
     )
-    assert chain.labels == ("temperature", "top_k", "Temperature", "Temperature#2", "Temperature#3", "abs")
-    assert chain["Temperature#3"].temperature == 3.0
+    assert chain.labels == ("temperature", "top_k", "Temperature", "temperature#2", "temperature#3", "abs")
+    assert chain["temperature#3"].temperature == 3.0
 
 
 def test_given_options_are_overridden_by_those_of_the_call():
@@ -86,3 +86,10 @@ def test_what_only_forbids_keeps_what_is_forbidden():
         process = Masking.process
 
     assert [processors.load(one()).links[0].effect.keeps_forbidden for one in (Masking, Unknown)] == [True, False]
+
+
+def test_a_class_with_an_entry_point_has_the_name_by_which_it_is_loaded():
+    cls = type(processors.load(("top_k", {"k": 3}))["top_k"])
+    assert processors.load((cls, {"k": 3}), (cls, {"k": 2})).labels == ("top_k", "top_k#2")
+    with pytest.raises(errors.OptionError, match="Option 'k' of 'top_k' must be"):
+        processors.load((cls, {"k": 0}))

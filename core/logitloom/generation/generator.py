@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from logitloom.arguments import flag, ids, instance, optional_ids, shown, whole
+from logitloom.arguments import about_messages, flag, ids, instance, optional_ids, shown, whole
 from logitloom.chain import Chain
 from logitloom.display.html_table import html_table
 from logitloom.display.progress import progress_bar
@@ -332,7 +332,10 @@ class Generator:
         if isinstance(prompts, str):
             return [self._encode_one(prompts)]
         if not isinstance(prompts, Iterable) or isinstance(prompts, (bytes, Mapping, type)):
-            raise GenerationError(f"The argument 'prompts' must be a text, ids, or a list, but is {shown(prompts)}.")
+            raise GenerationError(
+                f"The argument 'prompts' must be a text, ids, or a list, but is {shown(prompts)}."
+                f"{about_messages(prompts)}"
+            )
         given = np.atleast_1d(prompts) if isinstance(prompts, np.ndarray) else list(prompts)
         if len(given) > 0 and isinstance(given[0], (int, np.integer)):
             given = [given]

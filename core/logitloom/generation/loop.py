@@ -89,10 +89,17 @@ def start_context(
     """The context of a generation over a model, one row per prompt.
 
     Raises:
-        GenerationError: if ``max_tokens`` is below 1, or a prompt has ``model.max_length`` or more tokens.
+        GenerationError: if ``max_tokens`` is below 1, a prompt has ``model.max_length`` or more tokens, or an id
+            that the model does not have.
     """
     if whole(max_tokens, "max_tokens", GenerationError) < 1:
         raise GenerationError(f"max_tokens must be at least 1, but is {max_tokens}.")
+    for row, prompt in enumerate(prompts):
+        if prompt and max(prompt) >= model.vocab_size:
+            raise GenerationError(
+                f"The prompt of row {row} has the id {max(prompt)}, but the model has {model.vocab_size} tokens. "
+                f"Encode the prompt with the tokenizer of this model."
+            )
     longest = max(len(prompt) for prompt in prompts)
     if longest >= model.max_length:
         raise GenerationError(

@@ -270,3 +270,19 @@ def test_bad_requests_are_refused_before_the_first_step(model: ToyModel) -> None
 
 def test_nothing_in_gives_nothing_out(model: ToyModel) -> None:
     assert Generator(model)([]) == []
+
+
+CHAT = [{"role": "user", "content": "hi"}]
+
+
+@pytest.mark.parametrize("prompts", [CHAT, [CHAT, CHAT], CHAT[0]])
+def test_chat_messages_as_a_prompt_are_refused_with_the_chat_template_as_the_remedy(
+    model: ToyModel, prompts: Any
+) -> None:
+    with pytest.raises(GenerationError, match=r"'role'.*tokenizer\.apply_chat_template\(messages, "):
+        Generator(model)(prompts)
+
+
+def test_an_id_that_the_model_does_not_have_is_named(model: ToyModel) -> None:
+    with pytest.raises(GenerationError, match="prompt of row 1 has the id 99, but the model has 17 tokens. Encode the"):
+        Generator(model)([[1], [2, 99]])
