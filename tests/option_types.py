@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from logitloom import processors
 
-TARGET: Final = Path(__file__).parent.parent / "core" / "logitloom" / "option_types.py"
+TARGET: Final = Path(__file__).parent.parent / "core" / "logitloom" / "host" / "option_types.py"
 
 _HEAD: Final = '''"""Names and options of the built-in processors, for type checkers and editors.
 

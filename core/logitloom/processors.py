@@ -111,7 +111,8 @@ def load(
         specs: each a name (``"regex"``, or ``"regex@distribution"``), a pair ``(name, options)``, a configured
             processor, a processor class, a function of ``logits`` or ``(logits, context)``, or one of the ``links`` of
             another chain, which keeps its options: so chains are reordered, shortened and changed.
-        options: options by label. A processor's label is its name; the second of a name is ``name#2``.
+        options: options by label. A processor's label is its name; the second of a name is ``name#2``. Type checkers
+            accept the options of processors of other packages here, and refuse their names in pairs.
         tokenizer: a tokenizer of any library, or a Vocabulary, for processors that need one.
         model: a model adapter, for processors that need one.
         block: names (``name``, ``kind/name``, ``name@distribution``) that must not be loaded, at any depth, beside

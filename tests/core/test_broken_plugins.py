@@ -70,7 +70,9 @@ def test_the_doctor_reports_every_broken_plugin(site: Path) -> None:
 CODE = """
 import json, warnings
 import numpy as np
-from logitloom import Context, Vocabulary, errors, processors, registry
+from logitloom import Context, Vocabulary, errors, processors
+from logitloom.host import registry
+from logitloom.masks.kernels import load_kernels
 told = []
 for record in processors.available():
     if record.distribution == "broken-plugins":
@@ -80,6 +82,7 @@ for record in processors.available():
             told.append(str(error).encode("utf-8", "replace").decode())
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
+    load_kernels()
     words = Vocabulary([b"", b"a", b"b"], eos=[0])
     chain = processors.load(("regex", {"pattern": "a+"}), tokenizer=words)
     logits = np.zeros((1, 3), dtype=np.float32)
@@ -113,6 +116,8 @@ import numpy as np
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     from logitloom import Context, Vocabulary, processors
+    from logitloom.masks.kernels import load_kernels
+    load_kernels()
     words = Vocabulary([b"", b"a", b"b", b"ab", b"1"], eos=[0])
     for name, options in (("regex", {"pattern": "(a|b)+1?"}), ("choice", {"choices": ["ab", "b1"]}),
                           ("stop", {"strings": ["ab"]}), ("bad_words", {"phrases": ["b1"]})):
@@ -153,9 +158,14 @@ def test_without_a_compiler_numpy_does_the_work_after_one_warning(tmp_path: Path
 def test_kernels_that_give_wrong_results_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba", reason="kernels need numba")
     from logitloom.errors import BackendUnsupported
+    from logitloom.host import registry
     from logitloom_plugins.kernels.numba import NumbaKernels
 
+    NumbaKernels.compile()
     assert NumbaKernels()
+    monkeypatch.setattr("logitloom_plugins.kernels.numba._modules", [])
     monkeypatch.setattr("logitloom_plugins.kernels._numba_loops.write", lambda *arguments: None)
     with pytest.raises(BackendUnsupported, match="wrong result"):
-        NumbaKernels()
+        NumbaKernels.compile()
+    with pytest.warns(RuntimeWarning, match="Going on with NumPy.*wrong result"):
+        assert registry._first_kernels(wait=True) is None

@@ -22,6 +22,7 @@ from logitloom.trace import RecordedChain, TracedChain
 ROOT = Path(__file__).parents[2]
 WIDTH = 16
 WORDS = Vocabulary([b"", *[bytes([97 + i]) for i in range(15)]], eos=[0])
+BYTES = Vocabulary([*[bytes([i]) for i in range(256)], b""], eos=[256])
 LOGITS = np.zeros((2, WIDTH), dtype=np.float32)
 
 
@@ -186,6 +187,13 @@ ENTRIES: dict[str, Entry] = {
     "logitloom.generation.heal": Entry(
         generation.heal, {"chain": chain(), "prompts": [[1, 2]], "vocabulary": WORDS, "in_order": True}
     ),
+    "logitloom.generation.read_value": Entry(
+        generation.read_value,
+        {
+            "chain": processors.load(("json", {"schema": {"type": "object"}}), tokenizer=BYTES),
+            "text": list(b"{}"),
+        },
+    ),
     "logitloom.generation.SoftBan": Entry(generation.SoftBan, {"phrases": ["ab"]}),
     # Records.
     "logitloom.trace.RecordedChain": Entry(RecordedChain, {"chain": plain(), "limit": 9, "first": True}),
@@ -232,9 +240,9 @@ OTHERS: dict[str, str] = {
         ValueReader""",
     "a record that the library makes": """Carried Change Description Distribution DraftRequest Drafts Emission Generated
         Healed Hypothesis LoadedModel Partial Piece Policy Progress Record Round Sampled Schedule Sequence Statistics
-        Step""",
+        Step TracedSequence""",
     "a class that authors of plug-ins derive from": "LogitloomError HostTable Backend Processor",
-    "for authors of plug-ins, whose types mypy checks (tests/types)": """hookimpl option register unregister carry draw
+    "for authors of plug-ins, whose types mypy checks (tests/types)": """Effect hookimpl option register unregister carry draw
         legal_prefix until_end Configured map_leaves leaves is_row_leaf check_like check_rows row_count select Rows""",
     "made by processors.load, Context.start and init_state; the methods have rows": "Chain ChainState Context",
     "takes a chain alone": "to_document to_json to_toml",
@@ -248,7 +256,9 @@ OF_AUTHORS = {
     "logitloom.processor.Processing", "logitloom.arrays.rng", "logitloom.host.loading", "logitloom.host.fingerprint",
     "logitloom.rows.atomic_file", "logitloom.constraints", "logitloom_plugins.combinators.finish_within.FinishWithin",
     "logitloom.arrays.backend.NEG_INF", "logitloom.arrays.backend.TokenIds", "logitloom.arrays.backend.BufferPool",
-    "logitloom.arrays.backend.SharedMemory", "logitloom.host.registry",
+    "logitloom.arrays.backend.SharedMemory", "logitloom.host.registry", "logitloom.MASK", "logitloom.BIAS",
+    "logitloom.PENALTY", "logitloom.SCALE", "logitloom.TRUNCATION", "logitloom.REWEIGHT",
+    "logitloom.host.text_encoder", "logitloom.display.progress", "logitloom_plugins.json_text.json_reader",
     "logitloom.host.hookspecs", "logitloom.engines", "logitloom.engines.written_text.written_text",
     "logitloom.generation.dead_ends", "logitloom.masks.logits_pool",
     "logitloom.generation.partial_values", "logitloom.generation.sampled.sampled",

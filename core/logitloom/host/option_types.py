@@ -129,6 +129,7 @@ class BuiltInOptions(TypedDict, total=False):
     include: bool
     include_prompt: bool
     inner: Any
+    integers: str
     json: Mapping[str, Any]
     k: int
     keep: Sequence[int] | int | None

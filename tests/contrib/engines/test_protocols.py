@@ -106,7 +106,7 @@ def test_llama_cpp_texts_are_complete_within_max_tokens_or_refused_with_the_leas
         written = processor.complete(prompt, max_tokens=limit)
         assert written[-1] == EOS
         assert VOCABULARY.decode(written) == text
-    with pytest.raises(GenerationError, match=r"may generate 2 tokens, but .* Regex allows needs 3.*Allow at least 3"):
+    with pytest.raises(GenerationError, match=r"may generate 2 tokens, but .* regex allows needs 3.*Allow at least 3"):
         processor.complete([5, 6], max_tokens=2)
 
 

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,10 @@ def test_a_grammar_shapes_the_text(tmp_path: Any, capsys: pytest.CaptureFixture[
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    assert main(["generate", "a", *RAW, "--grammar", str(path)]) == 0
+    # The engine does not tell how far the end of a text of a Lark grammar is.
+    told = pytest.warns(UserWarning, match="may be cut at the limit") if name == "g.lark" else nullcontext()
+    with told:
+        assert main(["generate", "a", *RAW, "--grammar", str(path)]) == 0
     assert re.fullmatch("ab[12]", capsys.readouterr().out)
 
 

@@ -92,7 +92,9 @@ def assert_rows_agree(automaton: TokenAutomaton, states: Any) -> None:
 @contextmanager
 def listing(tokens: int) -> Iterator[None]:
     """Walks list so many tokens, and mark them where there are more."""
-    room = MEMORY._spare[-1]
+    MEMORY.of(0, 0)
+    room = MEMORY._spare
+    assert room is not None
     usual, room._listed = room._listed, np.zeros(tokens, dtype=np.int32)
     try:
         yield

@@ -95,7 +95,7 @@ def test_an_illegal_token_names_row_and_processor(brackets: Any) -> None:
     host = load_backend("numpy")
     chain, context, at = begin(host, brackets, 3)
     for wrong in ([*ids("()"), *ids(")")], [*ids("(["), 0], [WIDTH - 1]):
-        with pytest.raises(IllegalToken, match=r"Grammar: row 1 accepted token \d+ \(.*roll the row back") as error:
+        with pytest.raises(IllegalToken, match=r"grammar: row 1 accepted token \d+ \(.*roll the row back") as error:
             step(host, chain, at, context, [ids("("), wrong, []])
         assert error.value.row == 1
 

@@ -74,7 +74,7 @@ def test_the_model_may_close_early_and_the_answer_is_constrained_only_then() -> 
 
 def test_the_end_of_sequence_inside_the_span_is_illegal() -> None:
     chain, context, state = begin(begin="inside")
-    with pytest.raises(IllegalToken, match="Thinking: row 0 accepted token 0"):
+    with pytest.raises(IllegalToken, match="thinking: row 0 accepted token 0"):
         chain.process(np.zeros((1, WORDS.size), np.float32), state, context.accept([[5, 0]]))
 
 

@@ -483,7 +483,7 @@ def test_requests_complete_their_texts_within_their_own_limits() -> None:
 
 
 def test_a_request_whose_limit_is_too_small_is_refused() -> None:
-    with pytest.raises(ValueError, match="may generate 1 tokens, but the shortest text that Regex allows needs 2"):
+    with pytest.raises(ValueError, match="may generate 1 tokens, but the shortest text that regex allows needs 2"):
         engine_of().admit(params_of(RED, max_tokens=1))
     engine_of().admit(params_of(RED, max_tokens=2))
 
