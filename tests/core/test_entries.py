@@ -239,11 +239,12 @@ OTHERS: dict[str, str] = {
     "a protocol": """Array Cache CandidateGenerator HiddenStateModel ModelAdapter ModelLoader RowLeaf Sampler
         ValueReader""",
     "a record that the library makes": """Carried Change Description Distribution DraftRequest Drafts Emission Generated
-        Healed Hypothesis LoadedModel Partial Piece Policy Progress Record Round Sampled Schedule Sequence Statistics
+        Healed Hypothesis LoadedModel Partial Piece Policy Progress Record Round Sampled Schedule Statistics
         Step TracedSequence""",
     "a class that authors of plug-ins derive from": "LogitloomError HostTable Backend Processor",
-    "for authors of plug-ins, whose types mypy checks (tests/types)": """Effect hookimpl option register unregister carry draw
-        legal_prefix until_end Configured map_leaves leaves is_row_leaf check_like check_rows row_count select Rows""",
+    "for authors of plug-ins, whose types mypy checks (tests/types)": """Effect hookimpl option register unregister
+        carry draw legal_prefix until_end Configured map_leaves leaves is_row_leaf check_like check_rows row_count select
+        Rows""",
     "made by processors.load, Context.start and init_state; the methods have rows": "Chain ChainState Context",
     "takes a chain alone": "to_document to_json to_toml",
     "tests of their own in tests/core/generation": """ContinuousGenerator continuous SequenceState speculate

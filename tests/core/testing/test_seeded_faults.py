@@ -144,7 +144,8 @@ PROCESSORS: list[tuple[str, Fault]] = [
                          "test_rows_are_independent", "ids")),
     ("epsilon_cutoff", Fault(P + "epsilon_cutoff", "backend.softmax(logits) < self.epsilon", "logits < self.epsilon",
                              "test_it_reads_no_more_than_it_declares", "epsilon")),
-    ("epsilon_cutoff", Fault(P + "_row_blocks", "NEG_INF, context.donate)", "NEG_INF, True)", "test_inputs_stay_untouched", "epsilon")),
+    ("epsilon_cutoff", Fault(P + "_row_blocks", "NEG_INF, context.donate)", "NEG_INF, True)",
+                             "test_inputs_stay_untouched", "epsilon")),
     ("watermark_gumbel", Fault(P + "watermark_gumbel", "xp.argmax(perturbed, axis=-1)[:, None]", "xp.argmax(perturbed)",
                                "test_rows_are_independent", "pair")),
 ]  # fmt: skip

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.automata.test_pattern import supported
-from tests.core.automata.test_token_automaton import PRACTICAL
 
 from logitloom import Context, load_backend, processors
 from logitloom.automata import TokenAutomaton, compile_automaton, compile_pattern, default_cache
@@ -46,7 +44,9 @@ from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+from tests.core.automata.lift.test_token_automaton import PRACTICAL
 from tests.core.automata.patterns import patterns
+from tests.core.automata.patterns.test_pattern import supported
 from tests.core.automata.vocabularies import mixed, tekken
 from tests.oracles.walk import Walk, walked
 from tests.plugins.json_schema.characters import after_characters

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.core.automata.test_pattern import supported
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.automata import (
@@ -30,6 +29,7 @@ from logitloom.automata import compilation as module
 from logitloom.constraints import ByteAutomaton, State
 from logitloom.errors import BudgetExceeded, OptionError
 from tests.core.automata.patterns import patterns
+from tests.core.automata.patterns.test_pattern import supported
 
 LETTERS = "ab1é"
 TEXTS = ["".join(letters) for length in range(5) for letters in itertools.product(LETTERS, repeat=length)]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.automata.test_pattern import supported
 
 from logitloom.automata import Budget, Dfa, compile_pattern, minimize, union
 from logitloom.errors import BudgetExceeded
 from tests.core.automata.patterns import patterns
+from tests.core.automata.patterns.test_pattern import supported
 
 
 def states_told_apart(dfa: Dfa) -> int:

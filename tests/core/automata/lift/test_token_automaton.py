@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.automata.test_pattern import supported
 
 from logitloom.automata import (
     DEAD,
@@ -26,6 +25,7 @@ from logitloom.contract import UNKNOWN
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.patterns import patterns
+from tests.core.automata.patterns.test_pattern import supported
 from tests.core.automata.vocabularies import mixed, small, smollm2, tekken
 from tests.oracles.walk import Walk, walked
 

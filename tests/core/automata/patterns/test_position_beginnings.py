@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.core.automata.test_position_completions import BYTES, lazy
 
 from logitloom.automata.deterministic.subsets import Subsets
 from logitloom.automata.patterns.position_beginnings import position_beginnings
 from logitloom.constraints import lift
 from logitloom.vocabulary import Vocabulary
+from tests.core.automata.patterns.test_position_completions import BYTES, lazy
 
 PATTERNS = [
     "[a-z ]{400,600}",
