@@ -28,7 +28,7 @@ from logitloom_plugins.json_schema.values.formats import format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
 from logitloom_plugins.json_schema.values.strings import Content
 from tests.cases import first
-from tests.core.automata.patterns import patterns
+from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.vocabularies import mixed, small, tekken
 from tests.plugins.json_schema.characters import after_characters
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens

@@ -45,7 +45,7 @@ from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from tests.core.automata.lift.test_token_automaton import PRACTICAL
-from tests.core.automata.patterns import patterns
+from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.patterns.test_pattern import supported
 from tests.core.automata.vocabularies import mixed, tekken
 from tests.oracles.walk import Walk, walked

@@ -13,7 +13,7 @@ from logitloom import Backend, Context, backend_of, load_backend, processors
 from logitloom.automata import compile_pattern, default_cache
 from logitloom.automata.lift import token_automaton
 from logitloom.errors import BudgetExceeded, LogitloomError, NeedsNotMet, OptionError, UnsupportedPattern
-from tests.core.automata.patterns import TEXTS, patterns
+from tests.core.automata.pattern_strategies import TEXTS, patterns
 from tests.core.automata.vocabularies import smollm2
 from tests.plugins.processors.constraining import WIDTH, WORDS, automaton_of, begin, random_walk, step
 

@@ -20,7 +20,7 @@ from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom.masks.kernels import load_kernels
 from tests.cases import EXHAUSTIVE
-from tests.core.automata.patterns import FLAGS, TEXTS, patterns
+from tests.core.automata.pattern_strategies import FLAGS, TEXTS, patterns
 
 #: Their whole automata have at least hundreds of thousands of states.
 LARGE = [

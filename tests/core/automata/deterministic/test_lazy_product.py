@@ -28,7 +28,7 @@ from logitloom.automata import (
 from logitloom.automata import compilation as module
 from logitloom.constraints import ByteAutomaton, State
 from logitloom.errors import BudgetExceeded, OptionError
-from tests.core.automata.patterns import patterns
+from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.patterns.test_pattern import supported
 
 LETTERS = "ab1é"

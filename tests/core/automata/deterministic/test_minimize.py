@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from logitloom.automata import Budget, Dfa, compile_pattern, minimize, union
 from logitloom.errors import BudgetExceeded
-from tests.core.automata.patterns import patterns
+from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.patterns.test_pattern import supported
 
 

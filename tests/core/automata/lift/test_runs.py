@@ -18,7 +18,7 @@ from logitloom.constraints import lift as lifted
 from logitloom.errors import UnsupportedPattern
 from logitloom.masks.kernels import load_kernels
 from logitloom.vocabulary import Vocabulary
-from tests.core.automata.patterns import FLAGS, TEXTS, patterns
+from tests.core.automata.pattern_strategies import FLAGS, TEXTS, patterns
 from tests.core.automata.vocabularies import mixed
 
 COUNTED = [

@@ -24,7 +24,7 @@ from logitloom.constraints import Ended
 from logitloom.contract import UNKNOWN
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
-from tests.core.automata.patterns import patterns
+from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.patterns.test_pattern import supported
 from tests.core.automata.vocabularies import mixed, small, smollm2, tekken
 from tests.oracles.walk import Walk, walked

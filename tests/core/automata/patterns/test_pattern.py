@@ -14,7 +14,7 @@ from logitloom.automata import Budget, compile_pattern
 from logitloom.automata.patterns.char_sets import category, literal
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern
 from tests.cases import EXHAUSTIVE
-from tests.core.automata.patterns import ALPHABET, FLAGS, TEXTS, patterns
+from tests.core.automata.pattern_strategies import ALPHABET, FLAGS, TEXTS, patterns
 
 SHORT_TEXTS = ["".join(t) for n in range(4) for t in itertools.product("ab\n 1é", repeat=n)]
 

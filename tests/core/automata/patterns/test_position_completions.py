@@ -17,7 +17,7 @@ from logitloom.automata.lift.trie_walk import fewest_tokens
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import UNKNOWN, lift
 from logitloom.errors import LogitloomError
-from tests.core.automata.patterns import FLAGS, TEXTS, patterns
+from tests.core.automata.pattern_strategies import FLAGS, TEXTS, patterns
 
 BYTES = Vocabulary(
     [b"</s>", *[bytes([byte]) for byte in range(256)], b"ab", b"aab", b"a" * 7, "é".encode() * 2], eos=[0]
