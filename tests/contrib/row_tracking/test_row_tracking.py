@@ -80,7 +80,7 @@ def test_rows_that_stay_in_place_are_not_searched_for(rows: int, monkeypatch: py
     logits = np.zeros((rows, VOCAB), dtype=np.float32)
     tracker.process(logits, ids)
     monkeypatch.delattr("logitloom_contrib.row_tracking.row_tracker.match_together")
-    monkeypatch.delattr("logitloom_contrib.row_tracking.row_tracker.Match")
+    monkeypatch.delattr("logitloom_contrib.row_tracking.row_tracker.CallMatch")
     for step in range(70):  # longer than the first buffer of ids
         ids = np.concatenate([ids, (ids[:, :1] + step + np.arange(rows)[:, None]) % 3], axis=1)
         out = tracker.process(logits, ids)

@@ -102,7 +102,8 @@ def test_importing_logitloom_imports_no_plugin():
 def test_listing_imports_no_plugin():
     code = """
 import sys, json
-from logitloom import processors, registry
+from logitloom import processors
+from logitloom.host import registry
 assert processors.available() and registry.available()
 print(json.dumps(sorted(sys.modules)))
 """

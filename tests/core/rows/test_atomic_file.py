@@ -129,7 +129,7 @@ def test_no_module_writes_files_in_another_way() -> None:
     """Whoever opens a file to write does it here, so that the promise holds for all of them."""
     import ast
 
-    root = Path(__file__).parent.parent.parent
+    root = Path(__file__).parents[3]
     found = []
     for folder in ("core", "plugins", "contrib/logitloom_contrib"):
         for path in (root / folder).rglob("*.py"):

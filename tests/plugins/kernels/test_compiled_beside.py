@@ -148,7 +148,7 @@ def test_the_command_compiles_and_names_the_folder(capsys: pytest.CaptureFixture
 WORKING = """
 import sys, time
 from logitloom.masks.kernels import host_kernels
-from logitloom import registry
+from logitloom.host import registry
 assert host_kernels(1 << 40) is None and host_kernels() is None
 end = time.monotonic() + 500
 while host_kernels() is None and time.monotonic() < end: time.sleep(0.1)
@@ -190,7 +190,7 @@ print("numba" in sys.modules, threading.active_count())
 
 
 def test_a_process_that_ends_while_kernels_are_loaded_ends_well() -> None:
-    code = "from logitloom import registry\nfrom logitloom.masks.kernels import host_kernels\n"
+    code = "from logitloom.host import registry\nfrom logitloom.masks.kernels import host_kernels\n"
     done = in_a_process(code + "host_kernels(1 << 40)\nhost_kernels()\nprint('at once')")
     assert (done.stdout, done.stderr) == ("at once\n", "")
 
@@ -199,7 +199,7 @@ def test_a_process_that_ends_while_kernels_are_loaded_ends_well() -> None:
 def test_a_forked_process_loads_kernels_of_its_own() -> None:
     code = """
 import os, time
-from logitloom import registry
+from logitloom.host import registry
 from logitloom.masks.kernels import host_kernels
 host_kernels(1 << 40)
 host_kernels()
