@@ -85,7 +85,7 @@ def missing_conditions(page: str) -> list[str]:
             found.append(f"{script} does not exist")
             continue
         source = text_of(ROOT / script)
-        if "print(heading(" not in source:
+        if not re.search(r"\b(print|show)\(heading\(", source):
             found.append(f"{script} does not print its conditions")
         found += [f"{script} has no {o}" for o in re.findall(r"--[a-z-]+", options) if f'"{o}"' not in source]
     try:

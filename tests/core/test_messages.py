@@ -32,7 +32,14 @@ def test_a_message_names_the_remedy(call: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", [{"type": "strin"}, {"properties": 3}, {"$ref": "#/nope"}, {"type": "string", "pattern": "("}]
+    "schema",
+    [
+        {"type": "strin"},
+        {"properties": 3},
+        {"$ref": "#/nope"},
+        # Where the engine is not installed, the message names it: it might enforce the keyword.
+        pytest.param({"type": "string", "pattern": "("}, marks=pytest.mark.extras),
+    ],
 )
 def test_a_message_about_a_schema_speaks_of_the_schema_alone(schema: Any) -> None:
     with pytest.raises(LogitloomError) as caught:

@@ -8,6 +8,7 @@ end (``generate``), 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import sys
@@ -60,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _discard_output()
         what = "Standard output" if error.filename is None else f"{error.filename!r:.100}"
-        complain(f"{what} cannot be used: {error.strerror or error}.")
+        with contextlib.suppress(OSError):  # standard error may be as full
+            complain(f"{what} cannot be used: {error.strerror or error}.")
+        _discard_output()
         return 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from logitloom.arguments import ids
+from logitloom.arguments import ids, instance
 from logitloom.chain import Chain
 from logitloom.errors import GenerationError, NeedsNotMet
 from logitloom.generation.partial_values import value_reader_of
@@ -40,6 +40,7 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
         >>> read_value(chain, "No call.")
         []
     """
+    instance(chain, Chain, "chain", GenerationError)
     found = ((link.label, value_reader_of(link.processor)) for link in chain.links)
     label, reader = next(((label, reader) for label, reader in found if reader is not None), ("", None))
     if reader is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, BudgetTracker, at_most
@@ -25,6 +25,9 @@ from logitloom_plugins.schema_sources.inputs import check_keywords
 from logitloom_plugins.schema_sources.sources import plain_schema, schema_of
 
 __all__ = ["Json"]
+
+#: Messages stay shorter than this.
+_LONGEST_MESSAGE: Final = 500
 
 
 @dataclass(frozen=True)
@@ -182,11 +185,14 @@ class Json(ConstraintProcessor):
                 raise
             try:
                 return None, self._by_library("llguidance", document)
-            except PluginImportError as other:
-                raise type(error)(f"{error} Another engine might run it. {other}") from error
-            except LogitloomError:
+            except LogitloomError as other:
                 if self.strict is False and isinstance(error, UnsupportedSchema):
                     return self._table(document, False), None
+                # A schema that is malformed has no keywords that only this engine cannot enforce.
+                unknown = isinstance(other, PluginImportError) and getattr(error, "problems", True)
+                hinted = f"{error} The engine llguidance might run it: pip install 'logitloom[llguidance]'."
+                if unknown and len(hinted) < _LONGEST_MESSAGE:
+                    error.args = (hinted,)
                 raise error from None
 
     def _table(self, document: Any, strict: bool) -> SchemaAutomaton:

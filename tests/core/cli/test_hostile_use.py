@@ -84,6 +84,7 @@ def test_hostile_arguments_get_a_sentence(arguments: list[str], capsys: pytest.C
     assert "Traceback" not in said
 
 
+@pytest.mark.extras
 def test_a_schema_is_a_class_of_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
