@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from logitloom.arguments import id_lists, instance, seeds, shown, whole
+from logitloom.arguments import id_lists, seeds, shown, whole
 from logitloom.arrays import rng
 from logitloom.arrays.backend import Array, Backend, BufferPool, backend_of, library_of
 from logitloom.errors import InvalidContext
-from logitloom.vocabulary import Vocabulary
+from logitloom.vocabulary import Vocabulary, vocabulary_of
 
 __all__ = ["Context", "check_logits", "padded"]
 
@@ -138,14 +138,17 @@ class Context:
         logits: Array,
         *,
         prompt: Sequence[Sequence[int]] | None = None,
-        vocabulary: Vocabulary | None = None,
+        vocabulary: Any = None,
         max_length: int | None = None,
         seed: int | Sequence[int] = 0,
         **more: Any,
     ) -> Context:
         """The context of a new generation whose logits look like ``logits`` (``[batch, vocab]`` or ``[vocab]``).
 
+        The vocabulary may be a tokenizer of any library, or a :class:`~logitloom.Vocabulary`.
+
         Raises:
+            VocabularyError: if no installed reader knows the tokenizer.
             InvalidContext: if the logits are no array of floating numbers, the number of prompts or seeds is not the
                 number of rows, or a prompt is longer than ``max_length``.
 
@@ -156,7 +159,7 @@ class Context:
         check_logits(logits)
         branches = whole(more.pop("branches", 1), "branches", InvalidContext, least=1)
         if vocabulary is not None:
-            instance(vocabulary, Vocabulary, "vocabulary", InvalidContext)
+            vocabulary = vocabulary_of(vocabulary)
         limit = more.get("max_new_tokens")
         if limit is not None:
             more["max_new_tokens"] = seeds(limit, "max_new_tokens", InvalidContext)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from logitloom.arguments import ids, shown
 from logitloom.errors import VocabularyError
 
-__all__ = ["Vocabulary"]
+__all__ = ["Vocabulary", "read_tokenizers_with", "vocabulary_of"]
 
 
 class Vocabulary:
@@ -158,3 +158,31 @@ class Vocabulary:
         if 0 <= token < self.size and self.token_bytes[token]:
             return repr(self.token_bytes[token].decode("utf-8", "backslashreplace"))
         return f"<id {token}>"
+
+
+def read_tokenizers_with(read: Callable[[Any], Vocabulary]) -> None:
+    """Set the function that reads tokenizers for :func:`vocabulary_of`.
+
+    :mod:`logitloom.host.registry` sets its own :func:`~logitloom.host.registry.read_vocabulary` when it is imported.
+
+    Args:
+        read: takes a tokenizer of any library; raises :class:`.VocabularyError` where no reader knows the tokenizer.
+    """
+    global _read
+    _read = read
+
+
+def vocabulary_of(given: Any) -> Vocabulary:
+    """A vocabulary, or that of a tokenizer of any library.
+
+    Raises:
+        VocabularyError: if no installed reader knows the tokenizer.
+    """
+    if isinstance(given, Vocabulary):
+        return given
+    if _read is None:
+        raise VocabularyError(f"Give a Vocabulary, not {shown(given)}: readers of tokenizers are not loaded yet.")
+    return _read(given)
+
+
+_read: Callable[[Any], Vocabulary] | None = None

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from logitloom import Context, Vocabulary, errors
+from logitloom import Context, Vocabulary, errors, processors
 
 
 def logits(batch=2, vocab=5):
@@ -120,3 +120,17 @@ def test_seeds_per_row_stay_with_their_rows():
     c, d = Context.start(logits(), seed=[6, 5]).row_seeds()
     assert (a, b) == (d, c)
     assert a != b
+
+
+@pytest.mark.extras
+def test_a_tokenizer_stands_for_its_vocabulary():
+    tokenizers = pytest.importorskip("tokenizers")
+    model = tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a")
+    tokenizer = tokenizers.Tokenizer(model)
+    context = Context.start(np.zeros((1, 2), dtype=np.float32), vocabulary=tokenizer)
+    assert context.vocabulary == processors.load(tokenizer=tokenizer).vocabulary
+
+
+def test_what_no_reader_knows_is_no_vocabulary():
+    with pytest.raises(errors.VocabularyError, match="No tokenizer reader knows builtins.int"):
+        Context.start(np.zeros((1, 2), dtype=np.float32), vocabulary=3)

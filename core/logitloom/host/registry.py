@@ -34,7 +34,7 @@ from logitloom.host.loading import is_interruption, rules
 from logitloom.host.plugin_manager import PluginManager
 from logitloom.host.vocabulary_memory import VocabularyMemory
 from logitloom.masks.kernels import KernelsNotReady, MaskKernels, load_kernels_with, look_for_kernels_again
-from logitloom.vocabulary import Vocabulary
+from logitloom.vocabulary import Vocabulary, read_tokenizers_with
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint  # imported where it is used: it costs half as much as NumPy
@@ -558,6 +558,7 @@ def _path_of(plugin: Any) -> str:
     return f"{getattr(plugin, '__module__', '')}:{getattr(plugin, '__qualname__', type(plugin).__qualname__)}"
 
 
-# Arrays and masks stand below plug-ins, so they are told here how to find theirs.
+# Arrays, masks and vocabularies stand below plug-ins, so they are told here how to find theirs.
 load_backends_with(load_backend)
 load_kernels_with(_first_kernels)
+read_tokenizers_with(read_vocabulary)
