@@ -28,7 +28,7 @@ from logitloom.errors import LogitloomError
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
 #: Bytes by which the memory may grow before it is given back between tests. Libraries alone take a gigabyte.
-GROWTH = 384 << 20
+GROWTH = 1 << 30
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 #: Markers of array libraries beside NumPy. Cases get them from their parameters; other tests that need one are marked.

@@ -54,7 +54,6 @@ _UNLIKE: Final = {
     "is_nested": "a nested tensor. Give a padded one",
     "is_sparse": "a sparse tensor. Give logits.to_dense()",
     "is_sparse_csr": "a sparse tensor. Give logits.to_dense()",
-    "is_meta": "a tensor on the device meta, which has no values. Give logits on a device that computes",
 }
 
 

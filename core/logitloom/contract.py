@@ -253,6 +253,8 @@ class Constraint(ABC):
         gives_way: whether :meth:`least_after` has ids besides the allowed ones, which may come where the number of
             tokens is limited and no allowed one fits.
         unlimited_because: why it is unknown how many tokens complete a text, in sentences; empty if it is known.
+        exact_least: whether :meth:`least_tokens` is the least number, not a bound above it. Messages about bounds say
+            "about".
     """
 
     vocabulary: Vocabulary
@@ -262,6 +264,7 @@ class Constraint(ABC):
     states: int | None = None
     gives_way: bool = False
     unlimited_because: str = ""
+    exact_least: bool = True
 
     @property
     @abstractmethod

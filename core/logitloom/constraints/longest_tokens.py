@@ -52,7 +52,7 @@ class LongestTokens(Constraint):
         self.vocabulary, self.vocab_size = constraint.vocabulary, constraint.vocab_size
         self.restricts, self.ends_texts = constraint.restricts, constraint.ends_texts
         self.states = constraint.states
-        self.unlimited_because = constraint.unlimited_because
+        self.unlimited_because, self.exact_least = constraint.unlimited_because, constraint.exact_least
         self._restricted = lru_cache(maxsize=_REMEMBERED)(self._find)
         self._tables: TokenTables | None = None
 

@@ -88,19 +88,21 @@ def row_limits(
             f"sure to be complete within {own}. {because + ' ' if because else ''}Leave the option out, or use a "
             f"constraint that can tell."
         )
+    about = "" if constraint.exact_least else "about "
     limits = []
     for row, start in enumerate(starts):
         needed = (least[start] or 0) + 1
         if own is not None and needed > own:
             raise OptionError(
-                f"Option 'finish_within' of {name}: {own} is too few, because the shortest text needs {needed} tokens, "
-                f"end-of-sequence included. Give at least {needed}."
+                f"Option 'finish_within' of {name}: {own} is too few, because the shortest text needs {about}{needed} "
+                f"tokens, end-of-sequence included. Give at least {needed}."
             )
         limit = told[row]
         if limit is not None and needed > limit:
             raise GenerationError(
-                f"Row {row} may generate {limit} tokens, but the shortest text that {name} allows needs {needed}, "
-                f"end-of-sequence included. Allow at least {needed} tokens (max_tokens, max_new_tokens or max_length), "
+                f"Row {row} may generate {limit} tokens, but the shortest text that {name} allows needs "
+                f"{about}{needed}, end-of-sequence included. Allow at least {needed} tokens (max_tokens, "
+                f"max_new_tokens or max_length), "
                 f"or give the processor finish_within=0 for texts that may be cut."
             )
         limits.append(min(each for each in (own, limit) if each is not None))

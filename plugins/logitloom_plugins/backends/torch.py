@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Backend
 from logitloom.arrays.backend import NEG_INF, BufferPool, SharedMemory, TokenIds
+from logitloom.errors import InvalidContext
 from logitloom_plugins.backends._highest_logits import kth_largest, spread_positions, survivors
 from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
@@ -97,8 +98,17 @@ class TorchBackend(Backend):
         return tensor if self.on_host else tensor.to(self.device)
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
-        """A view of CPU memory, or a transfer from the device."""
+        """A view of CPU memory, or a transfer from the device.
+
+        Raises:
+            InvalidContext: the array is on the device ``meta``, which holds no values.
+        """
         array = _detached(array)
+        if array.device.type == "meta":
+            raise InvalidContext(
+                "A tensor on the device meta has no values, and this step reads some. Give logits on a device that "
+                "computes."
+            )
         if array.dtype is torch.bfloat16:
             array = array.float()
         result: NDArray[Any] = array.cpu().numpy()

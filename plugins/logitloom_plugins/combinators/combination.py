@@ -58,6 +58,8 @@ class Combination(Constraint):
         VocabularyError: if the vocabulary's tokens cannot write a string, or no text at all.
     """
 
+    exact_least = False
+
     def __init__(
         self,
         parts: Sequence[SectionAutomaton],

@@ -56,9 +56,10 @@ class FinishWithin(Constraint):
                 f"{tokens}. Leave the option out, or use a constraint that can tell."
             )
         if least + 1 > tokens:
+            about = "" if constraint.exact_least else "about "
             raise ValueError(
-                f"{tokens} is too few, because the shortest text needs {least + 1} tokens, end-of-sequence included. "
-                f"Give at least {least + 1}."
+                f"{tokens} is too few, because the shortest text needs {about}{least + 1} tokens, end-of-sequence "
+                f"included. Give at least {least + 1}."
             )
         self._memory = ConstraintMemory(constraint)
 

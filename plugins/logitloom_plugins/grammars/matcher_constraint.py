@@ -58,6 +58,8 @@ class MatcherConstraint(Constraint):
     _buffer: NDArray[np.int32]
     _made_completions: TokenCompletions | None
 
+    exact_least = False
+
     def __init__(
         self,
         vocabulary: Vocabulary,

@@ -94,6 +94,8 @@ class LiftedAutomaton(Constraint):
     bytes reach acceptance and tokens do not. Such a state is never entered if a bounded search detects it.
     """
 
+    exact_least = False
+
     def __init__(
         self, automaton: ByteAutomaton, vocabulary: Vocabulary, vocab_size: int | None = None, *, restricts: bool = True
     ) -> None:

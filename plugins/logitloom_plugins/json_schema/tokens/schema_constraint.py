@@ -69,6 +69,8 @@ class SchemaConstraint(Constraint):
         [1]
     """
 
+    exact_least = False
+
     def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
         self.schema = schema
         self.vocabulary = vocabulary
