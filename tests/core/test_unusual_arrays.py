@@ -93,7 +93,6 @@ def test_a_row_that_is_an_array_of_the_id_0_is_not_an_empty_row() -> None:
     ("make", "said"),
     [
         ("torch.zeros(1, 7).to_sparse()", "sparse tensor"),
-        ("torch.zeros(1, 7, device='meta')", "on the device meta"),
         ("torch.zeros((), dtype=torch.float32)", "have shape"),
         ("np.zeros((1, 7), dtype=np.float32).view(np.matrix)", "a matrix of NumPy"),
         ("np.ma.masked_array(np.zeros((1, 7), dtype=np.float32))", "a MaskedArray of NumPy"),
