@@ -112,7 +112,8 @@ def test_texts_in_time_are_those_of_the_tables(texts: list[str], tokens: int) ->
         try:
             limited = FinishWithin(inner, tokens)
         except ValueError as error:
-            found.append(str(error))
+            # A catalogue counts by its shortest items in bytes, so its message says "about".
+            found.append(str(error).replace("about ", ""))
             continue
         found.append([(taken, limited.may_end(state), limited.forced(state)) for taken, state in walks(limited, 100)])
     assert found[0] == found[1]
