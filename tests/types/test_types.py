@@ -41,7 +41,8 @@ def mypy(*paths: Path, more: str = "") -> str:
         "--ignore-missing-imports",
         "--follow-imports=silent",
     ]
-    cache = f"--cache-dir={ROOT / '.mypy_cache'}"
+    # Two processes of mypy with one cache disturb each other.
+    cache = f"--cache-dir={ROOT / '.mypy_cache' / os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
     return ran("mypy", *settings, cache, *map(str, paths), path=more).stdout
 
 
