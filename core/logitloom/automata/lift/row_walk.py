@@ -279,6 +279,8 @@ def _with_endless_runs(
 
 def reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[np.int32]) -> NDArray[np.bool_]:
     """For each pair (node, state), whether no character below the node can leave the default path of the state."""
+    if paths.known < 0:
+        return np.zeros(len(nodes), dtype=bool)
     # All states between the bytes of a character share the last entry, for which the answer is no.
     index = paths.row_of_height.take(trie.height.take(nodes)) + paths.stride * np.minimum(states, paths.known)
     outside: NDArray[np.uint64] = trie.low.take(nodes) & paths.low.take(index)

@@ -6,6 +6,7 @@ import pickle
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -296,6 +297,19 @@ def test_a_walk_may_begin_within_another():
     outer = lift(WithinAnother(lift(Brackets(), vocabulary)), vocabulary)
     for depth in range(4):
         assert outer.allowed(depth).ids.tolist() == lift(Brackets(), vocabulary).allowed(depth).ids.tolist()
+
+
+def test_automata_without_runs_are_walked_with_many_tokens_below_a_node():
+    vocabulary = every_byte(b"a(b", b"a(x", b"(((", b"((((", b"()")
+    alive = [t for t, text in enumerate(vocabulary.token_bytes) if text and follow(Brackets(), 0, text) is not None]
+    for work in (MODULE._MOST_WORK, 1):
+        with (
+            mock.patch.object(MODULE, "automaton_kernels", return_value=None),
+            mock.patch.object(MODULE, "_MANY", 0),
+            mock.patch.object(MODULE, "_MOST_WORK", work),
+        ):
+            ids = lift(Brackets(), vocabulary).allowed(0).listed(vocabulary.size).tolist()
+        assert ids == alive if work > 1 else 255 <= len(ids) < len(alive) and set(ids) <= set(alive)
 
 
 def test_equal_constraints_have_equal_fingerprints():
