@@ -3,6 +3,9 @@
 The compiled loop is that of patterns (:class:`.automaton_kernels.AutomatonKernels`); without it whole levels of
 the trie are walked at once. All words below a node are allowed without a visit if their characters lead along a path
 that is known. Quotes and backslashes are left to the caller, who knows what follows the string.
+
+A walk takes a bounded time. Where no word can break a bound on the length, the table has no numbers of characters. Near
+a bound it has those that words reach, and where these are too many for a table each level computes its next states.
 """
 
 from __future__ import annotations
@@ -28,14 +31,19 @@ from logitloom.automata.lift.row_walk import ascii_columns, default_transitions,
 from logitloom.automata.lift.trie import HIGH_PARTIAL, Trie
 from logitloom.automata.lift.walk_memory import MEMORY
 from logitloom.masks.kernels import ByteTable, KernelFailed
-from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext
+from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext, TextContext
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["ContentWalk", "Ends"]
 
-#: Entries of a table that is worth its memory.
-_MOST_ENTRIES: Final = 1 << 22
+#: Entries of a table that is made in a few milliseconds, and of one that has no numbers of characters.
+_MOST_ENTRIES: Final = 1 << 18
+_MOST_UNCOUNTED: Final = 1 << 22
+#: Numbers of states up to which it is marked which of them occur.
+_MOST_MARKED: Final = 1 << 20
+#: States, with numbers of characters, of which it is asked whether bounds on the length matter.
+_MOST_ASKED: Final = 1 << 19
 #: Above this number of nodes a level is searched for subtrees that may be skipped.
 _MANY: Final = 64
 #: States from which all words have been walked.
@@ -71,6 +79,57 @@ class _Table(NamedTuple):
         """Nodes with the table's states, of nodes with a state of the content and a number of characters each."""
         return [(node, (count - self.first) * self.states + content_state) for node, content_state, count in begun]
 
+    def step(self, pairs: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
+        """The next states or codes for arrays of states and bytes, -1 for none."""
+        found: NDArray[Any] = self.automaton.next[pairs, self.automaton.byte_class.take(read)]
+        return found
+
+    @property
+    def size(self) -> int:
+        """The number of pairs."""
+        return len(self.automaton.next)
+
+
+class _Computed:
+    """The same without a table: the states after each byte are computed when they are asked for.
+
+    Args:
+        context: the string.
+        plain: ``[256]``, whether a byte stands for itself.
+    """
+
+    paths: None = None
+    first = 0
+
+    def __init__(self, context: StringContext, plain: NDArray[np.bool_]) -> None:
+        content, self._plain = context.content, plain
+        self._automaton, self._alive = content.automaton, content.all_alive if content.counts else None
+        self._living = context.living() if isinstance(context, NameContext) and not context.is_free else None
+        self._limit = content.points[-1] if content.counts else 0
+        self._boundaries = np.frombuffer(content.automaton.boundaries, dtype=bool)
+        self._escapes = context.escapes is not False
+        self.states = content.automaton.states
+        self.size = (self._limit + 1) * self.states
+
+    def pairs(self, begun: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+        """See :class:`_Table`."""
+        return [(node, count * self.states + content_state) for node, content_state, count in begun]
+
+    def step(self, pairs: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
+        """See :class:`_Table`."""
+        counts, states = np.divmod(pairs.astype(np.int64), self.states)
+        between = self._boundaries.take(states)
+        following = np.minimum(counts + between, self._limit)
+        target = self._automaton.next[states, self._automaton.byte_class.take(read)]
+        alive = self._plain.take(read) & (target >= 0)
+        if self._living is not None:
+            alive &= self._living.take(target)
+        if self._alive is not None:
+            alive &= self._alive(following, np.maximum(target, 0))
+        found: NDArray[Any] = np.where(alive, following * self.states + target, -1)
+        found = np.where((read == _QUOTE) & between, -2 - 2 * pairs, found)
+        return np.where((read == _BACKSLASH) & between, -3 - 2 * pairs, found) if self._escapes else found
+
 
 class ContentWalk:
     """Walks inside the strings of one machine.
@@ -81,30 +140,30 @@ class ContentWalk:
 
     def __init__(self, plain: NDArray[np.bool_]) -> None:
         self._plain = plain
-        self._tables: dict[Any, _Table | None] = {}
+        self._tables: dict[Any, _Table | _Computed] = {}
         #: By trie, table, state and number of characters where all words lead.
         self._walked: dict[Any, tuple[Trie, Reached]] = {}
 
     def __call__(
         self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]
-    ) -> tuple[NDArray[Any], Ends] | None:
+    ) -> tuple[NDArray[Any], Ends]:
         """The words below nodes of a trie that stay inside a string.
 
         Args:
             trie: the words.
             context: the string.
-            begun: nodes with the state of the content and the number of characters at each.
+            begun: nodes with the state of the content and the number of characters at each. None is below another.
 
         Returns:
-            The positions of the words in the trie's order, and where strings end; ``None`` if the table is too large.
+            The positions of the words in the trie's order, and where strings end.
         """
+        if isinstance(context, TextContext) and self._keeps_within_bounds(trie, context, begun):
+            positions, ends = self(trie, context.unbounded, [(node, state, 0) for node, state, _ in begun])
+            return positions, _counted_ends(trie, context, begun, ends)
         table = self._table(context, trie, begun)
-        if table is None:
-            return None
         pairs = table.pairs(begun)
-        kernels = automaton_kernels()
-        walked = None
-        if kernels is not None:
+        kernels, walked = automaton_kernels(), None
+        if kernels is not None and isinstance(table, _Table):
             with suppress(KernelFailed):
                 walked = self._compiled(kernels, table, trie, pairs)
         if walked is None:
@@ -112,25 +171,34 @@ class ContentWalk:
             walked = positions, special
         return walked[0], _ends(table, walked[1])
 
-    def reached(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> Reached | None:
+    def _keeps_within_bounds(self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]]) -> bool:
+        """Whether no word below some nodes leads where the bounds on the length leave no end."""
+        content = context.content
+        if not content.counts or not begun:
+            return False
+        counts, height = [count for _, _, count in begun], int(trie.height[0])
+        first, last = min(counts), max(counts) + height
+        if (last - first + 1) * content.automaton.states > _MOST_ASKED:
+            return False
+        every = np.arange(first, last + 1)[:, None], np.arange(content.automaton.states)
+        return bool(content.all_alive(*every).all())
+
+    def reached(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> Reached:
         """The same, and where each of the words leads.
 
         Returns:
             The positions of the words in the trie's order; for each of them an index into the list that comes next, of
-            states of the content with the number of characters; and where strings end. ``None`` if the table is too
-            large.
+            states of the content with the number of characters; and where strings end.
         """
-        table = self._table(context, trie, begun)
-        if table is None:
-            return None
         if [node for node, _, _ in begun] == [0]:
             return self._from_root(trie, context, *begun[0][1:])
-        return self._reached(table, trie, begun)
+        return self._reached(self._table(context, trie, begun), trie, begun)
 
     def _from_root(self, trie: Trie, context: StringContext, state: int, count: int) -> Reached:
         """The same for all words, remembered: where any character may come, by the number of characters."""
-        content, table = context.content, self._table(context, trie, [(0, state, count)])
+        content = context.content
         counts = content.counts and content.free
+        table = None if counts else self._table(context, trie, [(0, state, count)])
         if counts:
             # From how many characters on makes no difference to where the words lead.
             key: Any = content.automaton, context.escapes is not False
@@ -161,13 +229,10 @@ class ContentWalk:
                 if content.alive(at, count + each)]  # fmt: skip
         return positions, which, states, ends
 
-    def _reached(self, table: _Table, trie: Trie, begun: list[tuple[int, int, int]]) -> Reached:
+    def _reached(self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int, int]]) -> Reached:
         pairs = table.pairs(begun)
         positions, states, special = self._by_levels(table, trie, pairs, keep_states=True)
-        here = np.zeros(len(table.automaton.next), dtype=bool)
-        here[states] = True
-        different = here.nonzero()[0]
-        which = (here.cumsum() - 1).take(states)
+        different, which = _distinct(states, table.size)
         counted = [divmod(state, table.states) for state in different.tolist()]
         reached = [(content_state, table.first + count) for count, content_state in counted]
         return positions, which, reached, _ends(table, special)
@@ -187,27 +252,27 @@ class ContentWalk:
         return positions, pairs[at.special :].tolist()
 
     def _by_levels(
-        self, table: _Table, trie: Trie, begun: list[tuple[int, int]], keep_states: bool = False
+        self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int]], keep_states: bool = False
     ) -> tuple[NDArray[Any], NDArray[Any], list[list[int]]]:
         """The same without compiled loops, and the state after each word if they are to be kept."""
-        following, _, byte_class = table.automaton
         nodes, states = np.array(begun).T
         positions: list[NDArray[Any]] = []
         after: list[NDArray[Any]] = []
         special: list[list[int]] = []
-        if keep_states:
+        if keep_states and isinstance(table, _Table):
+            following, _, byte_class = table.automaton
             default = default_transitions(following, ascii_columns(byte_class[:128].tobytes()))
             loops = default == np.arange(len(following))
         while len(nodes):
             counts = trie.child_count.take(nodes)
             nodes = members(trie.child_start.take(nodes), counts)
-            states = following[states.repeat(counts), byte_class.take(trie.byte.take(nodes))]
+            states = table.step(states.repeat(counts), trie.byte.take(nodes))
             ended = states < DEAD
             special += np.stack([nodes[ended], states[ended]], axis=1).tolist()
             alive = states >= 0
             nodes, states = nodes[alive], states[alive]
-            ends = trie.own.take(nodes)
-            if len(nodes) > _MANY:
+            ends, whole = trie.own.take(nodes), None
+            if len(nodes) > _MANY and isinstance(table, _Table):
                 whole = reads_on(self._paths(table, trie), trie, nodes, states)
                 if keep_states:
                     # Most characters do not leave the state. A token that ends within a character does.
@@ -217,30 +282,32 @@ class ContentWalk:
             positions.append(members(first, ends - first))
             if keep_states:
                 after.append(states.repeat(ends - first))
-            if len(nodes) > _MANY:
+            if whole is not None:
                 nodes, states = nodes[~whole], states[~whole]
         return joined(positions), joined(after), special
 
-    def _table(self, context: StringContext, trie: Trie, begun: list[tuple[int, int, int]]) -> _Table | None:
+    def _table(self, context: StringContext, trie: Trie, begun: list[tuple[int, int, int]]) -> _Table | _Computed:
         """The table of a content: of all numbers of characters, or of those that the words reach if these are many."""
         content, automaton = context.content, context.content.automaton
         first, last = 0, content.points[-1] if content.counts else 0
-        if (last + 1) * automaton.next.size > _MOST_ENTRIES and begun:
+        most = _MOST_ENTRIES if content.counts else _MOST_UNCOUNTED
+        if (last + 1) * automaton.next.size > most and content.counts and begun:
             counts, height = [count for _, _, count in begun], int(trie.height[0])
             first, last = content.window(min(counts), min(max(counts) + height, last), height)
-        key: Any = (content, first, last) if content.counts else automaton
+        fits = (last - first + 1) * automaton.next.size <= most and automaton.classes < 0x100 - 3
+        key: Any = (content, first if fits else None, last) if content.counts else automaton
         if isinstance(context, NameContext) and not context.is_free:
             living = context.living()
             key = automaton, living.tobytes()
         if key not in self._tables:
-            known = None
-            if (last - first + 1) * automaton.next.size <= _MOST_ENTRIES and automaton.classes < 0x100 - 3:
+            if not fits:
+                self._tables[key] = _Computed(context, self._plain)
+            else:
                 if content.counts:
                     following = content.counted_steps(first, last)
                 else:
                     following = automaton.among(living) if type(key) is tuple else automaton.next
-                known = self._made(following, automaton, context.escapes is not False, first)
-            self._tables[key] = known
+                self._tables[key] = self._made(following, automaton, context.escapes is not False, first)
         return self._tables[key]
 
     def _made(self, following: NDArray[np.int32], automaton: MooreMachine, escapes: bool, first: int = 0) -> _Table:
@@ -274,10 +341,39 @@ class ContentWalk:
         return table.paths[heights]
 
 
-def _ends(table: _Table, special: list[list[int]]) -> Ends:
+def _distinct(numbers: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Each of some numbers below a size once, ascending, and their places in that order."""
+    if size > _MOST_MARKED:
+        return np.unique(numbers, return_inverse=True)
+    here = np.zeros(size, dtype=bool)
+    here[numbers] = True
+    return here.nonzero()[0], (here.cumsum() - 1).take(numbers)
+
+
+def _ends(table: _Table | _Computed, special: list[list[int]]) -> Ends:
     """Nodes with the codes of quotes and backslashes, read."""
     ends: Ends = []
     for node, code in special:
         count, content_state = divmod((-2 - code) >> 1, table.states)
         ends.append((node, (content_state, table.first + count), not code & 1))
     return ends
+
+
+def _counted_ends(trie: Trie, context: StringContext, begun: list[tuple[int, int, int]], ends: Ends) -> Ends:
+    """Ends of strings with the numbers of characters before them, of ends without."""
+    nodes = np.array([node for node, _, _ in ends], dtype=np.int64)
+    roots, counts = np.array([(node, count) for node, _, count in begun], dtype=np.int64).T
+    order = trie.first.take(roots).argsort(kind="stable")
+    roots, counts = roots[order], counts[order]
+    above = np.searchsorted(trie.first.take(roots), trie.first.take(nodes), side="right") - 1
+    counts, roots, at = counts.take(above), roots.take(above), trie.parent.take(nodes)
+    inside = at != roots
+    while inside.any():
+        counts += inside & (trie.byte.take(at) & 0xC0 != 0x80)
+        at = np.where(inside, trie.parent.take(at), at)
+        inside = at != roots
+    content = context.content
+    return [
+        (node, (state, content.counted(count)), is_end)
+        for (node, (state, _), is_end), count in zip(ends, counts.tolist(), strict=True)
+    ]

@@ -84,22 +84,14 @@ class TokenDistances:
         pending = deque([(0, position)])
         #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
         strings: dict[tuple[StringContext, Stack], list[tuple[int, int, int]]] = {}
-        large: set[StringContext] = set()
         while (pending or strings) and completions.work < _MOST_WORK:
             if not pending:
                 (context, stack), begun = strings.popitem()
-                ends = self._in_string(context, stack, begun, found)
-                if ends is None:
-                    large.add(context)
-                    ends = [
-                        (node, Position(context.text(content_state, count), stack))
-                        for node, content_state, count in begun
-                    ]
-                pending += ends
+                pending += self._in_string(context, stack, begun, found)
                 continue
             node, at = pending.popleft()
             state = machine.states[at.state]
-            if state[0] == "text" and not at.items.frame and at.state not in machine.tracked and state[1] not in large:
+            if state[0] == "text" and not at.items.frame and at.state not in machine.tracked:
                 strings.setdefault((state[1], at.stack), []).append((node, state[2], state[3]))
                 continue
             for child in range(starts[node], starts[node] + sizes[node]):
@@ -127,17 +119,13 @@ class TokenDistances:
 
     def _in_string(
         self, context: StringContext, stack: Stack, begun: list[tuple[int, int, int]], found: _FoundDistances
-    ) -> list[tuple[int, Position]] | None:
+    ) -> list[tuple[int, Position]]:
         """Add the tokens that stay in a string below some nodes.
 
         Returns:
-            The nodes at which the string ends or an escape begins, and where they lead; ``None`` if the string is too
-            large to be walked at once.
+            The nodes at which the string ends or an escape begins, and where they lead.
         """
-        walked = self._content.reached(self._words.trie, context, begun)
-        if walked is None:
-            return None
-        positions, which, states, ends = walked
+        positions, which, states, ends = self._content.reached(self._words.trie, context, begun)
         completions, machine, words = self._completions, self.machine, self._words
         least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
         for number, (content_state, count) in enumerate(states):

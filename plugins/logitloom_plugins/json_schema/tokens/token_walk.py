@@ -34,6 +34,8 @@ __all__ = ["Found", "Pending", "TokenWalk", "Words"]
 
 #: Where many bytes may come in a string, nodes with more children are not walked one by one.
 _SIBLINGS: Final = 24
+#: Nodes in a string that are walked one by one.
+_MOST_VISITED: Final = 1 << 12
 #: Up to so many nodes the words are listed node by node.
 _LISTED: Final = 128
 _BLANKS: Final = b" \n\t\r"
@@ -234,12 +236,8 @@ class TokenWalk:
         while pending or wide:
             if not pending:
                 string, begun = wide.popitem()
-                walked = self.content(words.trie, string[0], begun)
-                if walked is None:
-                    ends = self._in_string(words, string, begun, None, entered)
-                else:
-                    positions, ends = walked
-                    found.positions.append(positions)
+                positions, ends = self.content(words.trie, string[0], begun)
+                found.positions.append(positions)
                 self._ended(words, string, ends, pending, entered)
                 continue
             node, state, stack = pending.pop()
@@ -280,7 +278,7 @@ class TokenWalk:
         words: Words,
         string: tuple[StringContext, Stack],
         inside: list[tuple[int, int, int]],
-        wide: Wide | None,
+        wide: Wide,
         entered: list[int],
     ) -> Ends:
         """Walk inside a string, without a machine state per character.
@@ -289,7 +287,7 @@ class TokenWalk:
             words: the words.
             string: the string and the stack in it.
             inside: nodes with a state of the content and a number of characters each.
-            wide: takes nodes with many children where many bytes may come, if these are not to be walked here.
+            wide: takes nodes with many children where many bytes may come, and what is left after many nodes.
             entered: takes the nodes at which words are allowed.
 
         Returns:
@@ -300,13 +298,18 @@ class TokenWalk:
         starts, sizes, texts, index_of = words.starts, words.sizes, words.bytes, words.bytes.find
         boundaries, counts = content.automaton.boundaries, content.counts
         below, mask = (context.below, context.mask) if isinstance(context, NameContext) else (None, 0)
-        narrow = None if wide is None or context.is_listed else content.automaton.narrow
+        narrow = None if context.is_listed else content.automaton.narrow
         known, outputs = strings.steps_of(context), content.automaton.outputs
         ends: Ends = []
+        visited = 0
         while inside:
+            visited += 1
+            if visited > _MOST_VISITED:
+                wide.setdefault(string, []).extend(inside)
+                break
             node, content_state, count = inside.pop()
             size = sizes[node]
-            if wide is not None and narrow is not None and size > _SIBLINGS and not narrow[content_state]:
+            if narrow is not None and size > _SIBLINGS and not narrow[content_state]:
                 # Far from its bounds a string is walked as one without.
                 if isinstance(context, TextContext) and content.is_far(count, self._longest):
                     wide.setdefault((context.unbounded, stack), []).append((node, content_state, 0))

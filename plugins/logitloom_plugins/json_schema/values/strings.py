@@ -156,9 +156,9 @@ class Content:
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a content that has got to a state with some characters can still end within the bounds."""
-        return state >= 0 and (not self.counts or bool(self._alive(count, state)))
+        return state >= 0 and (not self.counts or bool(self.all_alive(count, state)))
 
-    def _alive(self, count: Any, state: Any) -> Any:
+    def all_alive(self, count: Any, state: Any) -> Any:
         """The same of one of the automaton's states, or of arrays of counts and states; with bounds on the length."""
         if self.free:
             return count <= (FREE_FOREVER if self.most is None else self.most)
@@ -180,7 +180,7 @@ class Content:
         following, states = self.automaton.next, self.automaton.states
         limit = self.points[-1] if last is None else last
         count = np.arange(first, limit + 1)[:, None]
-        alive = np.broadcast_to(self._alive(count, np.arange(states)), (len(count), states)).ravel()
+        alive = np.broadcast_to(self.all_alive(count, np.arange(states)), (len(count), states)).ravel()
         after = (np.minimum(count + np.frombuffer(self.automaton.boundaries, dtype=bool), limit) - first) * states
         pairs = after.astype(np.int32)[:, :, None] + np.maximum(following, 0)
         kept = alive.take(pairs) & (following >= 0)
