@@ -188,9 +188,9 @@ def _whole_where_cheap(pattern: str, flags: int, tracker: BudgetTracker) -> Dfa 
 
 def _cheap(found: tuple[Subsets | ContextSubsets, Alphabet], tracker: BudgetTracker) -> Dfa | LazyDfa:
     subsets, letters = found
-    positions = len(subsets.nfa.chars)
+    positions = subsets.count
     limit = min(_WHOLE_STATES, _WHOLE_WORK // positions, tracker.budget.states)
-    if subsets.nfa.order and not (positions <= _WHOLE_COUNTED and subsets.is_deterministic):
+    if subsets.nfa.order.exist and not (positions <= _WHOLE_COUNTED and subsets.is_deterministic):
         limit = 0 if positions > _WHOLE_COUNTED else min(limit, _WHOLE_AMBIGUOUS)
     table = None if limit < positions // 2 else determinize(subsets, tracker, limit)
     if table is not None:
@@ -228,7 +228,7 @@ def _subsets(tree: Node, pattern: str, flags: int, tracker: BudgetTracker) -> tu
             tree = without_decided_anchors(tree)
         if Boundary not in found or not any(nodes(tree, Boundary)):
             nfa = position_automaton(tree, tracker, refuse)
-            letters = alphabet(nfa.chars, tracker)
+            letters = alphabet(nfa.sets, tracker)
             return Subsets(nfa, letters.members, letters.classes), letters
         for part in repeated_atomic_parts(tree):
             raise refuse(part)

@@ -215,7 +215,7 @@ def test_thousands_of_sets_of_characters_are_divided_within_the_budget() -> None
 def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
     """Subset construction of a pattern, compiled and plain."""
     nfa = position_automaton(parse_pattern(pattern), BudgetTracker(), lambda part: UnsupportedPattern(part.name))
-    letters = alphabet(nfa.chars, BudgetTracker())
+    letters = alphabet(nfa.sets, BudgetTracker())
     automaton = Subsets(nfa._replace(order={}), letters.members, letters.classes)
     kernels = cast(AutomatonKernels, load_kernels())
     found = determinize._compiled(automaton, kernels, states)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.automaton_kernels import AutomatonKernels, PositionTables, Ragged, automaton_kernels
 from logitloom.automata.compilation_budget import BudgetTracker
-from logitloom.automata.deterministic.subsets import SubsetAutomaton, Subsets, numbered_sets
+from logitloom.automata.deterministic.subsets import SubsetAutomaton, Subsets
 from logitloom.automata.patterns.utf8 import DEAD
 from logitloom.masks.kernels import KernelFailed
 
@@ -58,7 +58,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
     Raises:
         BudgetExceeded: if the construction exceeds the budget.
     """
-    if isinstance(automaton, Subsets) and len(automaton.nfa.chars) >= _LEAST_POSITIONS and automaton.is_unordered:
+    if isinstance(automaton, Subsets) and automaton.count >= _LEAST_POSITIONS and automaton.is_unordered:
         kernels = automaton_kernels()
         most = tracker.budget.states if limit is None else limit
         found = None if kernels is None else _compiled(automaton, kernels, most)
@@ -103,17 +103,17 @@ def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int) -> Class
     If there are more than ``most`` states, some of them are missing.
     """
     nfa, classes = automaton.nfa, automaton.classes
-    sizes = [*map(len, nfa.follow)]
-    sets, set_at = numbered_sets(nfa.chars)
-    words = len(sizes) // 64 + 1
-    if sum(sizes) > _MOST_STEPS or len(sets) * classes * words > _MOST_WORDS:
+    if len(nfa.set_at) > _MOST_STEPS or len(nfa.sets) * classes * (len(nfa.set_at) // 64 + 1) > _MOST_WORDS:
         return None
-    classes_of = automaton.classes_of
+    follow, classes_of = nfa.follow.sets(), automaton.classes_of
+    sizes = [*map(len, follow)]
+    if sum(sizes) > _MOST_STEPS:
+        return None
     limit = min(most, _MOST_STATES)
     positions = PositionTables(
         np.fromiter(nfa.first, dtype=np.int32, count=len(nfa.first)),
-        _ragged(nfa.follow, sizes),
-        np.array(set_at, dtype=np.int32),
+        _ragged(follow, sizes),
+        np.array(nfa.set_at, dtype=np.int32),
         _ragged(classes_of, [*map(len, classes_of)]),
         classes,
     )

@@ -5,8 +5,8 @@ A state is a set of positions of a pattern. Its transitions are computed from th
 :class:`.lazy_dfa.LazyDfa` computes only the states that a text visits. Both use the same sets.
 
 A position is left out of a set if another position of the set permits the same texts and perhaps more
-(:data:`.nfa.Order`), or if no text can end after the position. So the sets stay small for counted repeats that can
-begin at many positions, such as ``.{0,100}`` after a word that may occur again.
+(:class:`.nfa.RedundantCopies`), or if no text can end after the position. So the sets stay small for counted repeats
+that can begin at many positions, such as ``.{0,100}`` after a word that may occur again.
 
 References:
     M. O. Rabin and D. Scott, "Finite automata and their decision problems", 1959.
@@ -18,7 +18,6 @@ import hashlib
 import struct
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from logitloom.automata.patterns.boundaries import ALL_CONTEXTS, BEGIN, END, KIN
 from logitloom.automata.patterns.char_sets import HIGH_ALL, NEVER, CharSet
 from logitloom.automata.patterns.context_completions import PlainPositions, without_contexts
 from logitloom.automata.patterns.context_nfa import ContextAutomaton
-from logitloom.automata.patterns.nfa import END_POSITION, Order, PositionAutomaton
+from logitloom.automata.patterns.nfa import END_POSITION, FollowSets, PositionAutomaton, RedundantCopies
 from logitloom.automata.patterns.position_beginnings import position_beginnings
 from logitloom.automata.patterns.position_completions import PositionCompletions
 from logitloom.automata.patterns.utf8 import DEAD
@@ -136,14 +135,14 @@ def numbered_sets(chars: list[CharSet]) -> tuple[list[CharSet], list[int]]:
     return list(numbers), [of_object[id(one)] for one in chars]
 
 
-def _undominated(positions: frozenset[int], order: Order) -> frozenset[int]:
+def _undominated(positions: frozenset[int], order: RedundantCopies) -> frozenset[int]:
     """A set without the positions that are redundant according to ``order``."""
     level = 0
     while True:
         best: dict[int, tuple[int, int]] = {}
         dropped = set()
         for p in positions:
-            entries = order.get(p, ())
+            entries = order[p]
             if len(entries) > level:
                 key, rank = entries[level]
                 known = best.get(key)
@@ -197,23 +196,10 @@ def _is_deterministic(follow: Iterable[Collection[int]], set_at: list[int], clas
     return True
 
 
-def _longest_runs(
-    following: Sequence[Collection[int]], sets: list[CharSet], set_at: NDArray[np.intp]
-) -> NDArray[np.intp]:
-    """Of each list the position with the largest set; of several the first, which has the most positions after it.
-
-    Where no set has characters it is position 0.
-    """
+def _sizes(sets: list[CharSet], set_at: NDArray[np.intp]) -> NDArray[np.int64]:
+    """``[positions]``: the sizes of the character sets of positions, those with many characters above ASCII equal."""
     of_set = [s.ascii.bit_count() + min(len(s.high.ranges), 64) + 128 * (s.high is HIGH_ALL) for s in sets]
-    count = len(set_at)
-    # The larger the rank, the larger the set, or the lower the position.
-    rank = np.array(of_set).take(set_at) * count + np.arange(count)[::-1]
-    rank[0] = count - 1
-    best = np.full(len(following), rank[0])
-    positions = np.fromiter(chain.from_iterable(following), dtype=np.intp)
-    np.maximum.at(best, np.arange(len(following)).repeat([*map(len, following)]), rank.take(positions))
-    found: NDArray[np.intp] = count - 1 - best % count
-    return found
+    return np.array(of_set).take(set_at)
 
 
 def _digest(*parts: Any) -> bytes:
@@ -223,9 +209,8 @@ def _digest(*parts: Any) -> bytes:
     return digest.digest()
 
 
-def _described(chars: list[CharSet]) -> tuple[list[tuple[int, Any]], list[int]]:
-    sets, set_at = numbered_sets(chars)
-    return [(s.ascii, s.high.ranges) for s in sets], set_at
+def _described(sets: list[CharSet]) -> list[tuple[int, Any]]:
+    return [(s.ascii, s.high.ranges) for s in sets]
 
 
 class Subsets:
@@ -237,16 +222,21 @@ class Subsets:
         nfa: the position automaton; the end of the text can be reached from each position.
         members: the classes of each character set in ``nfa``.
         classes: number of classes.
+
+    Attributes:
+        count: number of positions.
     """
 
     def __init__(self, nfa: PositionAutomaton, members: Mapping[CharSet, tuple[int, ...]], classes: int) -> None:
         self.nfa = nfa
         self.classes = classes
-        self._sets, self._set_at = numbered_sets(nfa.chars)
+        self._sets, self._set_at = nfa.sets, nfa.set_at
+        self._order = nfa.order if nfa.order.exist else None
         self.classes_of = [members[chars] for chars in self._sets]
+        self.count = len(nfa.set_at)
         self._plans: dict[tuple[int, ...], _SubsetPlan] = {}
         self._beginnings: dict[int, list[int]] = {}
-        self.start: frozenset[int] = _undominated(nfa.first, nfa.order) if nfa.order else nfa.first
+        self.start: frozenset[int] = nfa.first if self._order is None else _undominated(nfa.first, self._order)
 
     def accepts(self, state: frozenset[int]) -> bool:
         """See :class:`SubsetAutomaton`."""
@@ -276,7 +266,7 @@ class Subsets:
     def runs(self) -> Runs:
         """See :class:`SubsetAutomaton`. A position of a state is read next; none is read at the end of the text."""
         set_at = np.array(self._set_at)
-        then = _longest_runs(self.nfa.follow, self._sets, set_at)
+        then = self.nfa.follow.chosen(_sizes(self._sets, set_at))
         set_at[END_POSITION] = len(self._sets)
         return Runs([*self._sets, NEVER], set_at, then)
 
@@ -291,19 +281,19 @@ class Subsets:
 
     def beginnings(self, state: frozenset[int], length: int) -> frozenset[int] | None:
         """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
-        if len(self.nfa.chars) > _MOST_DIVIDED:
+        if self.count > _MOST_DIVIDED:
             return None
         known = self._beginnings.get(length)
         if known is None:
             first: dict[int, int] = {}
-            numbers = position_beginnings(self.nfa, self._set_at, length)
+            numbers = position_beginnings(self.nfa, length)
             known = self._beginnings[length] = [first.setdefault(number, p) for p, number in enumerate(numbers)]
         return frozenset([known[position] for position in state if position != END_POSITION])
 
     @cached_property
     def is_deterministic(self) -> bool:
         """See :class:`SubsetAutomaton`."""
-        return _is_deterministic([self.nfa.first, *self.nfa.follow], self._set_at, self.classes_of)
+        return _is_deterministic([self.nfa.first, *self.nfa.follow.sets()], self._set_at, self.classes_of)
 
     @property
     def is_unordered(self) -> bool:
@@ -311,13 +301,15 @@ class Subsets:
 
         Copies of a position read the same characters, so where characters determine positions no set holds two copies.
         """
-        return not self.nfa.order or self.is_deterministic
+        return self._order is None or self.is_deterministic
 
     @cached_property
     def fingerprint(self) -> bytes:
         """See :class:`SubsetAutomaton`."""
         nfa = self.nfa
-        return _digest(_described(nfa.chars), sorted(nfa.first), [*map(sorted, nfa.follow)], sorted(nfa.order.items()))
+        return _digest(
+            _described(nfa.sets), nfa.set_at, sorted(nfa.first), nfa.follow.described(), nfa.order.described()
+        )
 
     def targets(self, state: frozenset[int]) -> tuple[list[frozenset[int]], Sequence[int]]:
         """See :class:`SubsetAutomaton`."""
@@ -334,12 +326,12 @@ class Subsets:
         plan = self._plans.get(combined)
         if plan is None:
             plan = self._plans[combined] = _plan(combined, self.classes_of, self.classes)
-        order = self.nfa.order
+        order = self._order
         found = []
         for group in plan.groups:
             followers = read[group[0]] if len(group) == 1 else [positions for s in group for positions in read[s]]
             target = followers[0] if len(followers) == 1 else followers[0].union(*followers[1:])
-            found.append(_undominated(target, order) if order and len(target) > 1 else target)
+            found.append(target if order is None or len(target) < 2 else _undominated(target, order))
         return found, plan.group_of
 
 
@@ -392,6 +384,9 @@ class ContextSubsets:
         members: the classes of each character set in ``nfa``.
         kind_of: the kind of each class.
         classes: number of classes.
+
+    Attributes:
+        count: number of positions.
     """
 
     def __init__(
@@ -408,6 +403,7 @@ class ContextSubsets:
         self._sets, self._set_at = numbered_sets(nfa.chars)
         self._classes_of = [members[chars] for chars in self._sets]
         self._after: dict[tuple[int, int], list[tuple[_ReadableSet, tuple[int, ...]]]] = {}
+        self.count = len(nfa.chars)
         self._plans: dict[tuple[_ReadableSet, ...], _ContextPlan] = {}
         self._alive = self._living()
         self.start = PositionsRead(BEGIN, frozenset([END_POSITION]), _EMPTY)
@@ -512,7 +508,7 @@ class ContextSubsets:
             for following in self.nfa.follow
         ]
         set_at = np.array(self._set_at)
-        then = _longest_runs(always, self._sets, set_at)
+        then = FollowSets([frozenset(after) for after in always]).chosen(_sizes(self._sets, set_at))
         there = np.where([*map(bool, always)], set_at.take(then), len(self._sets))
         return Runs([*self._sets, NEVER], there, then)
 
@@ -526,7 +522,7 @@ class ContextSubsets:
         """See :class:`SubsetAutomaton`."""
         nfa = self.nfa
         follow = [sorted(following.items()) for following in nfa.follow]
-        return _digest(_described(nfa.chars), follow, nfa.accept, sorted(nfa.order.items()))
+        return _digest(_described(self._sets), self._set_at, follow, nfa.accept, nfa.order.described())
 
     def targets(self, state: PositionsRead) -> tuple[list[PositionsRead], Sequence[int]]:
         """See :class:`SubsetAutomaton`."""
@@ -586,4 +582,5 @@ class ContextSubsets:
         return self._reduced(_EMPTY.union(*[read[reading] for reading in readings])) if readings else _EMPTY
 
     def _reduced(self, positions: frozenset[int]) -> frozenset[int]:
-        return _undominated(positions, self.nfa.order) if len(positions) > 1 and self.nfa.order else positions
+        order = self.nfa.order
+        return _undominated(positions, order) if order.exist and len(positions) > 1 else positions

@@ -12,7 +12,13 @@ from typing import Final, NamedTuple
 from logitloom.automata.patterns.boundaries import BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit, kind_sets
 from logitloom.automata.patterns.char_sets import NEVER, CharSet, intersect
 from logitloom.automata.patterns.context_nfa import ContextAutomaton
-from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, Positions
+from logitloom.automata.patterns.nfa import (
+    END_POSITION,
+    FollowSets,
+    PositionAutomaton,
+    Positions,
+    RedundantCopies,
+)
 
 __all__ = ["PlainPositions", "without_contexts"]
 
@@ -41,18 +47,19 @@ def without_contexts(nfa: ContextAutomaton, alive: list[int]) -> PlainPositions 
     """
     if sum(map(len, nfa.follow)) > _MOST_EDGES:
         return None
-    chars, number = [NEVER], dict[tuple[int, int], int]()
-    parts: dict[tuple[int, int], CharSet] = {}
+    sets, set_at, number = {NEVER: 0}, [0], dict[tuple[int, int], int]()
+    parts: dict[tuple[int, int], int] = {}
     for p, some in enumerate(nfa.chars):
         for kind, of_kind in enumerate(kind_sets()):
             if p != END_POSITION and alive[p] >> kind & 1:
                 key = (id(some), kind)
                 if key not in parts:
-                    parts[key] = CharSet(some.ascii & of_kind.ascii, intersect(some.high, of_kind.high))
-                number[p, kind] = len(chars)
-                chars.append(parts[key])
-    last_newline = len(chars)
-    chars.append(kind_sets()[NEWLINE])
+                    part = CharSet(some.ascii & of_kind.ascii, intersect(some.high, of_kind.high))
+                    parts[key] = sets.setdefault(part, len(sets))
+                number[p, kind] = len(set_at)
+                set_at.append(parts[key])
+    last_newline = len(set_at)
+    set_at.append(sets.setdefault(kind_sets()[NEWLINE], len(sets)))
     after: dict[tuple[int, int], Positions] = {}
     at_end = context_bit(NEWLINE, END)
     for p, following in enumerate(nfa.follow):
@@ -68,5 +75,6 @@ def without_contexts(nfa: ContextAutomaton, alive: list[int]) -> PlainPositions 
                 if reads_newline and contexts & context_bit(kind, LAST_NEWLINE) and nfa.accept[q] & at_end:
                     found.add(last_newline)
             after[p, kind] = frozenset(found)
-    follow = [frozenset[int](), *(after[key] for key in number), frozenset((END_POSITION,))]
-    return PlainPositions(PositionAutomaton(chars, after[END_POSITION, BEGIN], follow, {}), after)
+    follow = FollowSets([frozenset[int](), *(after[key] for key in number), frozenset((END_POSITION,))])
+    order = RedundantCopies([None] * len(set_at))
+    return PlainPositions(PositionAutomaton([*sets], set_at, after[END_POSITION, BEGIN], follow, order), after)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.patterns.boundaries import ALL_CONTEXTS
 from logitloom.automata.patterns.char_sets import NEVER, CharSet
-from logitloom.automata.patterns.nfa import Order, ordered_copies, position_count
+from logitloom.automata.patterns.nfa import OrderedCopies, RedundantCopies, position_count, with_copies
 from logitloom.automata.patterns.pattern import Alternation, Atomic, Boundary, Characters, Concatenation, Node, Repeat
 
 __all__ = ["ContextAutomaton", "context_automaton", "without_boundaries"]
@@ -28,13 +28,13 @@ class ContextAutomaton(NamedTuple):
     """A position automaton with contexts.
 
     ``follow[p][q]`` are the contexts in which ``q`` may come after ``p``, ``accept[p]`` the contexts in which the text
-    may end after ``p``. ``order`` compares positions that were just read; see :data:`.nfa.Order`.
+    may end after ``p``. ``order`` compares positions that were just read; see :class:`.nfa.RedundantCopies`.
     """
 
     chars: list[CharSet]
     follow: list[Positions]
     accept: list[int]
-    order: Order
+    order: RedundantCopies
 
 
 def context_automaton(node: Node, tracker: BudgetTracker) -> ContextAutomaton:
@@ -47,7 +47,7 @@ def context_automaton(node: Node, tracker: BudgetTracker) -> ContextAutomaton:
     accept[0] = empty
     for p, contexts in last.items():
         accept[p] = contexts
-    return ContextAutomaton(builder.chars, builder.follow, accept, builder.order)
+    return ContextAutomaton(builder.chars, builder.follow, accept, RedundantCopies(builder.copies))
 
 
 def without_boundaries(node: Node) -> Node:
@@ -98,7 +98,7 @@ class _ContextPositionBuilder:
         self.tracker = tracker
         self.chars: list[CharSet] = [NEVER]
         self.follow: list[Positions] = [{}]
-        self.order: Order = {}
+        self.copies: list[OrderedCopies | None] = [None]
         self.work = 0
         self.edges = 0
 
@@ -121,6 +121,7 @@ class _ContextPositionBuilder:
             p = len(self.chars)
             self.chars.append(node.chars)
             self.follow.append({})
+            self.copies.append(None)
             return {p: ALL_CONTEXTS}, {p: ALL_CONTEXTS}, 0
         if isinstance(node, Boundary):
             return {}, {}, node.contexts
@@ -185,4 +186,5 @@ class _ContextPositionBuilder:
 
     def compare(self, start: int, copies: int, comparable: range, shorter_first: bool) -> None:
         """Record the order of the copies that were added last."""
-        ordered_copies(self.order, start, (len(self.chars) - start) // copies, comparable, shorter_first)
+        size = (len(self.chars) - start) // copies
+        with_copies(self.copies, start, size, copies, comparable, shorter_first)

@@ -2,7 +2,8 @@
 
 Every character set of the tree becomes a position. ``first`` are the positions that a text may begin with,
 ``follow[p]`` the positions that may come after ``p``. Position 0 stands for the end of the text. Counted repeats are
-expanded as ``x(x(x)?)?``, which keeps the sets small and most patterns deterministic.
+expanded as ``x(x(x)?)?``, which keeps the sets small and most patterns deterministic. Only the first copy of a repeated
+part is built. What belongs to a position of a later copy is computed from the first copy when it is asked for.
 
 References:
     V. M. Glushkov, "The abstract theory of automata", 1961.
@@ -11,8 +12,11 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.patterns.char_sets import NEVER, CharSet
@@ -21,11 +25,13 @@ from logitloom.errors import UnsupportedPattern
 
 __all__ = [
     "END_POSITION",
-    "Order",
+    "FollowSets",
+    "OrderedCopies",
     "PositionAutomaton",
-    "ordered_copies",
+    "RedundantCopies",
     "position_automaton",
     "predecessors",
+    "with_copies",
 ]
 
 END_POSITION: Final = 0
@@ -36,42 +42,235 @@ _NONE: Final[frozenset[int]] = frozenset()
 _END: Final = frozenset((END_POSITION,))
 
 Positions = frozenset[int]
+Ranges = tuple[range, ...]
+"""Disjoint ranges of positions."""
 
-Order = dict[int, tuple[tuple[int, int], ...]]
-"""Per position, from the innermost repeat outwards, pairs of a key and a rank.
 
-Positions with equal keys at one level are copies of the same position of a repeated part. Every text that may follow
-the position of higher rank may also follow the position of lower rank: in ``x{0,9}``, every text that may follow four
-``x`` may also follow three. So a set with both positions needs only the position of lower rank.
-"""
+class _Copied(NamedTuple):
+    """What follows a position of a copy: that of the position in the first copy, moved.
+
+    Attributes:
+        start: the first position of the first copy.
+        part: what follows each position of the first copy.
+    """
+
+    start: int
+    part: list[_Following]
+
+
+class _Extended(NamedTuple):
+    """The positions that follow within copies, and ``more`` that follow after them."""
+
+    within: _Copied
+    more: Positions
+
+
+_Following = Positions | _Copied | _Extended
+
+
+class FollowSets(dict[int, Positions]):
+    """The positions that may come after each position; a set is computed when it is first asked for.
+
+    Args:
+        following: by position.
+
+    Example:
+        >>> FollowSets([frozenset(), frozenset({2}), frozenset({0, 2})])[2]
+        frozenset({0, 2})
+    """
+
+    def __init__(self, following: Sequence[_Following]) -> None:
+        self._following = following
+        self._moved: dict[tuple[int, int], Positions] = {}
+
+    def __reduce__(self) -> tuple[type[FollowSets], tuple[Sequence[_Following]]]:
+        return FollowSets, (self._following,)
+
+    def __missing__(self, position: int) -> Positions:
+        found = self[position] = self._found(self._following[position], position)
+        return found
+
+    def _found(self, following: _Following, position: int) -> Positions:
+        if isinstance(following, _Extended):
+            return self._found(following.within, position) | following.more
+        if not isinstance(following, _Copied):
+            return following
+        start, part = following
+        copy, offset = divmod(position - start, len(part))
+        first = self._found(part[offset], start + offset)
+        by = copy * len(part)
+        if isinstance(part[offset], _Extended):
+            return _moved(first, by)
+        # Positions that share a set in the first copy share one in each copy.
+        known = self._moved.get((id(first), by))
+        if known is None:
+            known = self._moved[id(first), by] = _moved(first, by)
+        return known
+
+    def sets(self) -> list[Positions]:
+        """All sets, by position."""
+        return [self[position] for position in range(len(self._following))]
+
+    def chosen(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``[positions]``: of the positions after each position the one of the largest size; of several the first.
+
+        Args:
+            sizes: ``[positions]``, equal for the copies of a position.
+        """
+        _, first, which = np.unique([*map(id, self._following)], return_index=True, return_inverse=True)
+        found = np.zeros(len(which), dtype=np.int64)
+        groups = np.split(which.argsort(kind="stable"), np.bincount(which).cumsum()[:-1])
+        for at, positions in zip(first.tolist(), groups, strict=True):
+            found[positions] = self._chosen(self._following[at], positions, sizes)
+        return found
+
+    def _chosen(
+        self, following: _Following, positions: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        if isinstance(following, _Extended):
+            within, more = (self._chosen(part, positions, sizes) for part in following)
+            larger = (sizes[more] > sizes[within]) | ((sizes[more] == sizes[within]) & (more < within))
+            return np.where(larger, more, within)
+        if isinstance(following, _Copied):
+            start, part = following
+            copies, offsets = np.divmod(positions - start, len(part))
+            first = np.zeros(len(part), dtype=np.int64)
+            for offset in np.unique(offsets).tolist():
+                here = np.array([start + offset])
+                first[offset] = self._chosen(part[offset], here, sizes)[0]
+            found: NDArray[np.int64] = first[offsets]
+            return np.where(found == END_POSITION, END_POSITION, found + copies * len(part))
+        return np.full(len(positions), max(sorted(following), key=sizes.__getitem__, default=END_POSITION))
+
+    def described(self) -> object:
+        """A description, equal for equal sets of the same pattern."""
+        return _described(self._following)
+
+
+def _described(following: Sequence[_Following]) -> object:
+    numbers: dict[int, int] = {}
+    which = [numbers.setdefault(id(one), len(numbers)) for one in following]
+    distinct = {id(one): one for one in following}.values()
+    return which, [_description(one) for one in distinct]
+
+
+def _description(following: _Following) -> object:
+    if isinstance(following, _Extended):
+        return _description(following.within), sorted(following.more)
+    return (following.start, _described(following.part)) if isinstance(following, _Copied) else sorted(following)
+
+
+class OrderedCopies(NamedTuple):
+    """Consecutive copies of a repeated part.
+
+    Attributes:
+        start: the first position of the first copy.
+        part: by position of the first copy the copies within the part that hold the position.
+        comparable: the copies that are comparable; the first copy is 0.
+        shorter_first: whether an earlier copy permits all texts that a later copy permits (else the reverse).
+    """
+
+    start: int
+    part: list[OrderedCopies | None]
+    comparable: range
+    shorter_first: bool
+
+    def described(self) -> tuple[object, ...]:
+        """A description, equal for equal copies."""
+        inner = [copies and copies.described() for copies in _without_repetitions(self.part)]
+        return self.start, len(self.part), inner, self.comparable, self.shorter_first
+
+
+class RedundantCopies(dict[int, tuple[tuple[int, int], ...]]):
+    """Per position, from the innermost repeat outwards, pairs of a key and a rank, computed when they are asked for.
+
+    Positions with equal keys at one level are copies of the same position of a repeated part. Every text that may
+    follow the position of higher rank may also follow the position of lower rank: in ``x{0,9}``, every text that may
+    follow four ``x`` may also follow three. So a set with both positions needs only the position of lower rank.
+
+    Args:
+        copies: by position the outermost copies that hold the position.
+    """
+
+    def __init__(self, copies: list[OrderedCopies | None]) -> None:
+        self._copies = copies
+        #: Whether there are any.
+        self.exist = any(copies)
+
+    def __reduce__(self) -> tuple[type[RedundantCopies], tuple[list[OrderedCopies | None]]]:
+        return RedundantCopies, (self._copies,)
+
+    def __missing__(self, position: int) -> tuple[tuple[int, int], ...]:
+        found = self[position] = _ranks(self._copies[position], position)
+        return found
+
+    def described(self) -> list[object]:
+        """A description, equal for equal orders."""
+        return [copies and copies.described() for copies in _without_repetitions(self._copies)]
+
+
+def _ranks(copies: OrderedCopies | None, position: int) -> tuple[tuple[int, int], ...]:
+    if copies is None:
+        return ()
+    start, part, comparable, shorter_first = copies
+    copy, offset = divmod(position - start, len(part))
+    by = copy * len(part)
+    found = [(key + by, rank) for key, rank in _ranks(part[offset], start + offset)]
+    if copy in comparable:
+        found.append((start + comparable[0] * len(part) + offset, copy if shorter_first else -copy))
+    return tuple(found)
+
+
+def _without_repetitions(copies: list[OrderedCopies | None]) -> Iterable[OrderedCopies | None]:
+    """Each object once, in the order of their first positions."""
+    return {id(one): one for one in copies}.values()
+
+
+def with_copies(
+    copies: list[OrderedCopies | None], start: int, size: int, count: int, comparable: range, shorter_first: bool
+) -> None:
+    """Record consecutive copies of a repeated part.
+
+    Args:
+        copies: by position the outermost copies that hold the position; extended by the positions of the copies.
+        start: the first position of the first copy.
+        size: number of positions of a copy.
+        count: number of copies.
+        comparable: the copies that are comparable; the first copy is 0.
+        shorter_first: as for :class:`OrderedCopies`.
+    """
+    part = copies[start : start + size]
+    found = None
+    if len(comparable) > 1 or (count > 1 and any(part)):
+        found = OrderedCopies(start, part, comparable if len(comparable) > 1 else range(0), shorter_first)
+    if found or count > 1:
+        copies[start:] = [found] * (count * size)
 
 
 class PositionAutomaton(NamedTuple):
-    """Positions of a pattern: ``chars[p]`` is the character set of ``p``, ``follow[p]`` the positions after it."""
+    """The positions of a pattern.
 
-    chars: list[CharSet]
+    Attributes:
+        sets: the distinct character sets.
+        set_at: by position the index of its set.
+        first: the positions that a text may begin with.
+        follow: by position the positions that may come after it.
+        order: which positions are redundant beside others.
+    """
+
+    sets: list[CharSet]
+    set_at: list[int]
     first: Positions
-    follow: list[Positions]
-    order: Order
-
-
-class _RepeatedPart(NamedTuple):
-    """The positions of a repeated part before transitions that leave the part are added; the first is ``start``."""
-
-    first: Positions
-    last: Positions
-    chars: list[CharSet]
-    follow: list[Positions]
-    start: int
-    edges: int
+    follow: FollowSets
+    order: RedundantCopies
 
 
 class _AtomicPart(NamedTuple):
     node: Atomic
     first: Positions
-    last: Positions
+    last: Ranges
     inside: range
-    follow: dict[int, Positions]
+    follow: FollowSets
 
 
 def position_count(node: Node) -> int:
@@ -105,17 +304,18 @@ def position_automaton(
     builder = _PositionBuilder(tracker)
     first, last, nullable = builder.build(node)
     builder.connect(last, _END)
-    follow = builder.follow
+    follow = FollowSets(builder.following)
+    sets, set_at = builder.numbered_sets()
     for part in builder.atomic:
-        check_atomic(part, builder.chars, follow, refuse, tracker)
+        check_atomic(part, [sets[number] for number in set_at], follow, refuse, tracker)
     if nullable:
         first = first | {END_POSITION}
     if builder.fails:
-        first, follow = _without_dead_ends(first, follow)
-    return PositionAutomaton(builder.chars, first, follow, builder.order)
+        first, follow = _without_dead_ends(first, follow.sets())
+    return PositionAutomaton(sets, set_at, first, follow, RedundantCopies(builder.copies))
 
 
-def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Positions, list[Positions]]:
+def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Positions, FollowSets]:
     """``first`` and ``follow`` without the positions from which the end of the text cannot be reached."""
     before = predecessors(follow)
     alive = {END_POSITION}
@@ -125,7 +325,7 @@ def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Posit
             if p not in alive:
                 alive.add(p)
                 queue.append(p)
-    return first & alive, [following & alive for following in follow]
+    return first & alive, FollowSets([following & alive for following in follow])
 
 
 def predecessors(follow: Sequence[Positions]) -> list[list[int]]:
@@ -137,78 +337,74 @@ def predecessors(follow: Sequence[Positions]) -> list[list[int]]:
     return before
 
 
-def ordered_copies(order: Order, start: int, size: int, copies: range, shorter_first: bool) -> None:
-    """Record the order of the positions of consecutive copies of a repeated part.
-
-    Args:
-        order: the order to extend.
-        start: the first position of the first copy.
-        size: number of positions of a copy.
-        copies: the copies that are comparable; the first copy is 0.
-        shorter_first: whether an earlier copy permits all texts that a later copy permits (else the reverse).
-    """
-    if len(copies) < 2:
-        return
-    base = start + copies[0] * size
-    if size == 1 and base not in order:  # a repeated character, whose positions are new
-        ranks = copies if shorter_first else range(-copies[0], -copies[-1] - 1, -1)
-        order.update([(p, ((base, rank),)) for p, rank in zip(range(base, start + copies[-1] + 1), ranks, strict=True)])
-        return
-    for copy in copies:
-        rank = copy if shorter_first else -copy
-        for offset in range(size):
-            p = start + copy * size + offset
-            order[p] = (*order.get(p, ()), (base + offset, rank))
-
-
 class _PositionBuilder:
     def __init__(self, tracker: BudgetTracker) -> None:
         self.tracker = tracker
-        self.chars: list[CharSet] = [NEVER]
-        self.follow: list[Positions] = [_NONE]
+        #: The sets of the tree by identity, and by position the index of its set among them.
+        self.sets: dict[int, CharSet] = {id(NEVER): NEVER}
+        self.numbers: dict[int, int] = {id(NEVER): 0}
+        self.set_at = [0]
+        self.following: list[_Following] = [_NONE]
+        self.copies: list[OrderedCopies | None] = [None]
         self.atomic: list[_AtomicPart] = []
-        self.order: Order = {}
         self.fails = False
         self.work = 0
+        #: The pairs of a position and a position that may come after it, and those in sets that are not shared.
+        self.pairs = 0
         self.edges = 0
 
-    def connect(self, last: Positions, first: Positions) -> None:
-        follow = self.follow
-        for p in last:
-            known = follow[p]
-            # Empty sets are replaced by the shared ``first``. Otherwise (w1|w2|...)* would copy a large set per word.
-            if known:
-                follow[p] = known | first
-                self.edges += len(follow[p])
-            else:
-                follow[p] = first
-        self.work += len(last) * (1 + len(first) // 64)
+    def numbered_sets(self) -> tuple[list[CharSet], list[int]]:
+        """The distinct sets, and by position the index of its set among them."""
+        numbers: dict[CharSet, int] = {}
+        distinct = [numbers.setdefault(one, len(numbers)) for one in self.sets.values()]
+        if len(numbers) == len(distinct):
+            return list(numbers), self.set_at
+        return list(numbers), [distinct[number] for number in self.set_at]
+
+    def connect(self, last: Ranges, first: Positions) -> None:
+        following = self.following
+        extended: dict[int, _Following] = {}
+        for some in last:
+            before = following[some.start : some.stop : some.step]
+            distinct = {id(one): one for one in before}
+            for key, one in distinct.items():
+                if key not in extended:
+                    extended[key] = _extended(one, first)
+            following[some.start : some.stop : some.step] = [extended[id(one)] for one in before]
+            self.pairs += len(first) * len(some)
+            # Empty sets are replaced by ``first`` itself. Otherwise (w1|w2|...)* would copy a large set per word.
+            if any(distinct.values()):
+                self.edges += len(first) * len(some)
+            self.spend(len(some) * (1 + len(first) // 64))
+
+    def spend(self, work: int) -> None:
+        self.work += work
         if self.work > _WORK:
             self.work = 0
             self.tracker.check_time()
             self.tracker.check_bytes(_EDGE_BYTES * self.edges, "the connections of its positions")
 
-    def build(self, node: Node) -> tuple[Positions, Positions, bool]:
+    def build(self, node: Node) -> tuple[Positions, Ranges, bool]:
         """Append the positions of a tree and return its ``(first, last, nullable)``."""
-        kind = type(node)
-        if kind is Characters:
-            p = len(self.chars)
-            self.chars.append(node.chars)  # type: ignore[union-attr]
-            self.follow.append(_NONE)
-            if not node.chars:  # type: ignore[union-attr]
+        if isinstance(node, Characters):
+            p, chars = len(self.set_at), node.chars
+            self.sets[id(chars)] = chars
+            self.set_at.append(self.numbers.setdefault(id(chars), len(self.numbers)))
+            self.following.append(_NONE)
+            self.copies.append(None)
+            if not chars:
                 self.fails = True
-                return _NONE, _NONE, False
-            alone = frozenset((p,))
-            return alone, alone, False
+                return _NONE, (), False
+            return frozenset((p,)), (range(p, p + 1),), False
         if isinstance(node, Concatenation):
-            first, last, nullable = _NONE, _NONE, True
+            first, last, nullable = _NONE, Ranges(), True
             for part in node.parts:
                 part_first, part_last, part_nullable = self.build(part)
                 if last:
                     self.connect(last, part_first)
                 if nullable:
                     first = first | part_first if first else part_first
-                last = last | part_last if part_nullable and last else part_last
+                last = last + part_last if part_nullable else part_last
                 nullable = nullable and part_nullable
             return first, last, nullable
         if isinstance(node, Alternation):
@@ -216,82 +412,78 @@ class _PositionBuilder:
             self.fails |= not results
             return (
                 _NONE.union(*[r[0] for r in results]),
-                _NONE.union(*[r[1] for r in results]),
+                tuple([some for r in results for some in r[1]]),
                 any(r[2] for r in results),
             )
         if isinstance(node, Repeat):
             return self.repeat(node)
         if isinstance(node, Atomic):
-            start = len(self.chars)
+            start = len(self.set_at)
             first, last, nullable = self.build(node.part)
-            inside = range(start, len(self.chars))
-            follow = {p: self.follow[p] for p in inside}
-            self.atomic.append(_AtomicPart(node, first, last, inside, follow))
+            inside = range(start, len(self.set_at))
+            self.atomic.append(_AtomicPart(node, first, last, inside, FollowSets(self.following[:])))
             return first, last, nullable
         raise TypeError(f"{node!r} has no position automaton without contexts.")
 
-    def repeat(self, node: Repeat) -> tuple[Positions, Positions, bool]:
-        start = len(self.chars)
-        if isinstance(node.part, Characters) and node.part.chars:
-            return self.chain(node.part.chars, node)
-        atomic = len(self.atomic)
+    def repeat(self, node: Repeat) -> tuple[Positions, Ranges, bool]:
+        start, atomic, pairs = len(self.set_at), len(self.atomic), self.pairs
         first, last, nullable = self.build(node.part)
-        if len(self.chars) == start:
-            return _NONE, _NONE, nullable or node.least == 0
-        # Each copy of an atomic part must be checked, so it is built again. Copying other parts is faster than that.
-        part = None
-        if len(self.atomic) == atomic:
-            follow = self.follow[start:]
-            part = _RepeatedPart(first, last, self.chars[start:], follow, start, sum(map(len, follow)))
+        size = len(self.set_at) - start
+        if not size:
+            return _NONE, (), nullable or node.least == 0
         # If a part can be empty, copies may match the empty text, so the lower bound has no effect.
-        required = 0 if nullable else node.least
-        ends = last
+        required = max(0 if nullable else node.least, 1)
+        count = required if node.most is None else node.most
+        if count > 1:
+            if len(self.atomic) == atomic:
+                self.multiply(first, last, start, count)
+                copied = (count - 1) * (self.pairs - pairs)
+                self.pairs += copied
+                self.edges += copied
+                self.spend(copied)
+            else:  # Each copy of an atomic part must be checked, so it is built again.
+                for copy in range(1, count):
+                    self.connect(_copies_of(last, size, range(copy - 1, copy)), self.build(node.part)[0])
         if node.most is None:
-            repeated = first
-            for _ in range(required - 1):
-                repeated, ends = self.copy(node.part, part, ends)
-            self.connect(ends, repeated)
-            size = (len(self.chars) - start) // max(required, 1)
-            ordered_copies(self.order, start, size, range(required), shorter_first=False)
-            return first, ends, required == 0
-        collected = [last] if required <= 1 else []
-        for count in range(2, node.most + 1):
-            _, ends = self.copy(node.part, part, ends)
-            if count >= required:
-                collected.append(ends)
-        size = (len(self.chars) - start) // node.most
-        ordered_copies(self.order, start, size, range(max(required, 1) - 1, node.most), shorter_first=True)
-        return first, _NONE.union(*collected), required == 0
-
-    def chain(self, chars: CharSet, node: Repeat) -> tuple[Positions, Positions, bool]:
-        """The repetition of a single character set, the most common case: a chain of positions."""
-        start = len(self.chars)
-        required = max(node.least, 1)
-        stop = start + (required if node.most is None else node.most)
-        self.chars += [chars] * (stop - start)
-        self.follow += [frozenset((p,)) for p in range(start + 1, stop)]
-        self.follow.append(_NONE if node.most is not None else frozenset((stop - 1,)))
-        bounded = node.most is not None
-        comparable = range(required - 1 if bounded else 0, stop - start)
-        ordered_copies(self.order, start, 1, comparable, shorter_first=bounded)
-        self.work += stop - start
-        return frozenset((start,)), frozenset(range(start + required - 1, stop)), node.least == 0
-
-    def copy(self, node: Node, part: _RepeatedPart | None, after: Positions) -> tuple[Positions, Positions]:
-        if part is None:
-            first, last, _ = self.build(node)
+            ends = _copies_of(last, size, range(count - 1, count))
+            self.connect(ends, _moved(first, (count - 1) * size))
+            with_copies(self.copies, start, size, count, range(count), shorter_first=False)
         else:
-            by = len(self.chars) - part.start
-            self.chars += part.chars
-            self.follow += [_moved(each, by) for each in part.follow]
-            first, last = _moved(part.first, by), _moved(part.last, by)
-            for p in range(part.start, part.start + len(part.chars)):
-                if p in self.order:
-                    self.order[p + by] = tuple([(key + by, rank) for key, rank in self.order[p]])
-            self.work += len(part.chars)
-            self.edges += part.edges
-        self.connect(after, first)
-        return first, last
+            comparable = range(required - 1, count)
+            ends = _copies_of(last, size, comparable)
+            with_copies(self.copies, start, size, count, comparable, shorter_first=True)
+        return first, ends, nullable or node.least == 0
+
+    def multiply(self, first: Positions, last: Ranges, start: int, count: int) -> None:
+        """Append copies of the part that was built last, each connected with the next."""
+        size = len(self.set_at) - start
+        final = self.following[start:]
+        self.connect(last, _moved(first, size))
+        part = self.following[start:]
+        self.following[start:] = [_Copied(start, part)] * (size * (count - 1)) + [_Copied(start, final)] * size
+        self.set_at += self.set_at[start:] * (count - 1)
+
+
+def _extended(following: _Following, more: Positions) -> _Following:
+    if isinstance(following, _Extended):
+        return _Extended(following.within, following.more | more)
+    if isinstance(following, _Copied):
+        return _Extended(following, more)
+    return following | more if following else more
+
+
+def _copies_of(last: Ranges, size: int, copies: range) -> Ranges:
+    """The positions of some consecutive copies of a part, of which the first copy has the positions ``last``."""
+    if len(copies) == 1:
+        by = copies[0] * size
+        return tuple([range(some.start + by, some.stop + by, some.step) for some in last])
+    return tuple(
+        [
+            range(position + copies[0] * size, position + copies[-1] * size + 1, size)
+            for some in last
+            for position in some
+        ]
+    )
 
 
 def _moved(positions: Positions, by: int) -> Positions:
@@ -301,7 +493,7 @@ def _moved(positions: Positions, by: int) -> Positions:
 def check_atomic(
     part: _AtomicPart,
     chars: list[CharSet],
-    follow: list[Positions],
+    follow: FollowSets,
     refuse: Callable[[Atomic], UnsupportedPattern],
     tracker: BudgetTracker,
 ) -> None:
@@ -311,7 +503,8 @@ def check_atomic(
     position in the part, and no character can both continue the part and begin the text after it.
     """
     exits: set[int] = set()
-    for p in part.last:
+    last = {p for some in part.last for p in some}
+    for p in last:
         exits |= follow[p] - part.follow[p]
     exits.discard(END_POSITION)
     if not is_greedy(part.node.part):
@@ -320,7 +513,7 @@ def check_atomic(
         going_on = part.follow[p]
         if not _pairwise_disjoint(going_on, chars, tracker):
             raise refuse(part.node)
-        if p in part.last and not _disjoint(going_on, exits - going_on, chars, tracker):
+        if p in last and not _disjoint(going_on, exits - going_on, chars, tracker):
             raise refuse(part.node)
     if not _pairwise_disjoint(part.first, chars, tracker) or not _disjoint(
         part.first, exits - part.first, chars, tracker

@@ -19,30 +19,32 @@ from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, pre
 __all__ = ["position_beginnings"]
 
 
-def position_beginnings(nfa: PositionAutomaton, set_at: list[int], length: int) -> list[int]:
+def position_beginnings(nfa: PositionAutomaton, length: int) -> list[int]:
     """By position a number; positions with equal numbers begin the same texts of up to ``length`` characters.
 
     Args:
         nfa: the position automaton; the end of the text can be reached from each position.
-        set_at: the number of the character set of each position.
         length: the length of the longest texts.
 
     Example:
         >>> from logitloom.automata.patterns.char_sets import ANY, NEVER
-        >>> follow = [frozenset(after) for after in ((), {2}, {3}, {4}, {0})]
-        >>> four = PositionAutomaton([NEVER, *[ANY] * 4], frozenset({1}), follow, {})
-        >>> position_beginnings(four, [0, 1, 1, 1, 1], 2)
+        >>> from logitloom.automata.patterns.nfa import FollowSets, RedundantCopies
+        >>> follow = FollowSets([frozenset(after) for after in ((), {2}, {3}, {4}, {0})])
+        >>> order = RedundantCopies([None] * 5)
+        >>> four = PositionAutomaton([NEVER, ANY], [0, 1, 1, 1, 1], frozenset({1}), follow, order)
+        >>> position_beginnings(four, 2)
         [0, 2, 2, 2, 3]
     """
-    before = predecessors(nfa.follow)
+    follow = nfa.follow.sets()
+    before = predecessors(follow)
     # The end of the text has a number of its own.
-    block = [END_POSITION, *[1 + number for number in set_at[1:]]]
+    block = [END_POSITION, *[1 + number for number in nfa.set_at[1:]]]
     sizes, fresh = Counter(block), max(block) + 1
     asked = set(range(1, len(block)))
     for _ in range(length - 1):
         groups: dict[int, dict[frozenset[int], list[int]]] = {}
         for position in asked:
-            after = frozenset([block[each] for each in nfa.follow[position] if each != END_POSITION])
+            after = frozenset([block[each] for each in follow[position] if each != END_POSITION])
             groups.setdefault(block[position], {}).setdefault(after, []).append(position)
         moved = []
         for number, parts in groups.items():

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from logitloom.automata.patterns.char_sets import CharSet
-from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, predecessors
+from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, Positions, predecessors
 
 __all__ = ["BYTE_ORDER", "PositionCompletions"]
 
@@ -32,27 +32,25 @@ class PositionCompletions:
     """
 
     def __init__(self, nfa: PositionAutomaton) -> None:
-        distinct = {id(chars): chars for chars in nfa.chars[1:]}
-        characters = {key: _first_character(chars) for key, chars in distinct.items()}
-        self._text = [b"", *[characters[id(chars)] for chars in nfa.chars[1:]]]
+        characters = [_first_character(chars) if chars else b"" for chars in nfa.sets]
+        self._text = [characters[number] for number in nfa.set_at]
         #: By position: the length of its text in bytes, the rank of the text in the order of all texts, and the
         #: position that reads the second character of the text.
-        self._bytes = [-1] * len(nfa.chars)
-        self._rank = [0] * len(nfa.chars)
-        self._next = [END_POSITION] * len(nfa.chars)
-        self._find(nfa)
-        above_ascii = any(chars.high.ranges for chars in distinct.values())
+        self._bytes = [-1] * len(nfa.set_at)
+        self._rank = [0] * len(nfa.set_at)
+        self._next = [END_POSITION] * len(nfa.set_at)
+        follow = nfa.follow.sets()
+        self._find(follow)
+        above_ascii = any(chars.high.ranges for chars in nfa.sets)
         #: The bytes of all texts, and the bytes that complete a character which a token has begun.
         self._used = frozenset(byte for text in set(self._text) for byte in text)
         self._used |= frozenset(range(0x80, 0xC0) if above_ascii else ())
         self._rest_of_character = 3 if above_ascii else 0
-        self._growth = max(
-            (self._most(after) - self._bytes[p] for p, after in enumerate(nfa.follow) if after), default=0
-        )
+        self._growth = max((self._most(after) - self._bytes[p] for p, after in enumerate(follow) if after), default=0)
         self._longest = max(self._bytes)
 
-    def _find(self, nfa: PositionAutomaton) -> None:
-        before = predecessors(nfa.follow)
+    def _find(self, follow: list[Positions]) -> None:
+        before = predecessors(follow)
         heap = [(0, b"", 0, END_POSITION, END_POSITION)]
         rank = 0
         while heap:
