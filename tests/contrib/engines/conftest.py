@@ -157,7 +157,7 @@ def real_vocabulary() -> Vocabulary:
     return read_vocabulary(str(default_weights()))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def real_transformers() -> Any:
     """SmolLM2 as a transformers model."""
     torch = pytest.importorskip("torch", reason="transformers models need PyTorch")
@@ -179,7 +179,7 @@ def real_transformers() -> Any:
     return model.eval()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def real_mlx() -> Any:
     """SmolLM2 as an mlx-lm model."""
     mx = pytest.importorskip("mlx.core", reason="mlx-lm models need MLX")

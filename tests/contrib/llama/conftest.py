@@ -23,7 +23,7 @@ def tiny_config() -> LlamaConfig:
     return TINY
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gguf_read_once() -> Iterator[None]:
     """transformers parses a model file for each thing that it loads, and makes a table of names for each tensor."""
     gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
