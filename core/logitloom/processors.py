@@ -210,5 +210,4 @@ def _label_of(plugin: Any) -> str:
         return plugin.label.partition("#")[0]
     if isinstance(plugin, type):
         return str(PluginName(plugin))
-    named = plugin if hasattr(plugin, "__name__") else type(plugin)
-    return str(named.__name__)
+    return str(plugin.__name__ if hasattr(plugin, "__name__") else PluginName(type(plugin)))

@@ -26,7 +26,7 @@ def test_a_chain_shows_its_options_and_those_that_are_missing() -> None:
     assert "<td>top_k</td><td>k=5</td>" in shown
     assert "<b>" not in shown
     assert chain._ipython_key_completions_() == ["top_k", "regex", "stop"]
-    assert repr(processors.load(processors.load(("top_k", {"k": 5}))["top_k"])) == "<Chain TopK(k=5)>"
+    assert repr(processors.load(processors.load(("top_k", {"k": 5}))["top_k"])) == "<Chain top_k(k=5)>"
 
 
 def test_records_and_results_are_tables() -> None:

@@ -61,8 +61,8 @@ def test_specs_of_all_forms_stand_in_one_chain():
     chain = processors.load(
         "temperature", ("top_k", {"k": 3}), Temperature(0.5), Temperature, (Temperature, {"temperature": 3}), abs
     )
-    assert chain.labels == ("temperature", "top_k", "Temperature", "temperature#2", "temperature#3", "abs")
-    assert chain["temperature#3"].temperature == 3.0
+    assert chain.labels == ("temperature", "top_k", "temperature#2", "temperature#3", "temperature#4", "abs")
+    assert chain["temperature#4"].temperature == 3.0
 
 
 def test_given_options_are_overridden_by_those_of_the_call():

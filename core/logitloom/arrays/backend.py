@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import shown
 from logitloom.errors import BackendMissing
 
 __all__ = [
@@ -169,20 +170,30 @@ class Backend:
 
         Args:
             device: the library's device object, or any spelling of it that the library knows (``"cuda"``).
+
+        Raises:
+            BackendMissing: if the library has no such device.
         """
         peer = self._peers.get(device)
         if peer is None:
-            exact = self._exact_device(device)
-            peer = self._peers.get(exact)
-            if peer is None:
-                peer = type(self)(exact)
-                peer._peers = self._peers
-                self._peers[exact] = peer
-            self._peers[device] = peer
+            try:
+                exact = self._exact_device(device)
+                peer = self._peers.get(exact)
+                peer = type(self)(exact) if peer is None else peer
+            except Exception as error:  # each library has errors of its own
+                why = str(error).partition("\n")[0].rstrip(".")
+                raise BackendMissing(
+                    f"The backend {self.name!r} has no device {shown(device)}: {why:.200}. Name a device that this "
+                    f"machine has, or leave it out."
+                ) from error
+            peer._peers = self._peers
+            self._peers[exact] = self._peers[device] = peer
         return peer
 
     def _exact_device(self, device: Any) -> Any:
         """The one spelling of a device that :meth:`device_of` gives."""
+        if device is not None and type(self).device_of is Backend.device_of:
+            raise ValueError("its arrays have no devices")
         return device
 
     def device_of(self, array: Array) -> Any:

@@ -56,10 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
         "byte_table_bytes": dfa.table_bytes,
         "compile_ms": round((time.perf_counter() - begin) * 1e3, 3),
     }
-    if arguments.model is not None:
-        told |= _lifted(dfa, _vocabulary(arguments.model))
     if arguments.draw:
         draw(dfa, Path(arguments.draw))
+    if arguments.model is not None:
+        told |= _lifted(dfa, _vocabulary(arguments.model))
     if arguments.json:
         print(json.dumps(told, indent=2, ensure_ascii=False))
     else:

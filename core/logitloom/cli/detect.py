@@ -81,9 +81,13 @@ def run(arguments: argparse.Namespace) -> int:
             f"Processor {arguments.processor!r} leaves no mark that could be detected: it has no method 'detect'. "
             f"Name a watermark, such as watermark_greenlist."
         )
+    if arguments.vocab_size is not None and not 0 < arguments.vocab_size <= _MOST_IDS:
+        raise OptionError(
+            f"--vocab-size must be the number of logits, from 1 to {_MOST_IDS}, but is {arguments.vocab_size}."
+        )
+    if not 0 <= arguments.threshold <= 1:
+        raise OptionError(f"--threshold is a p-value, from 0 to 1, but is {arguments.threshold}.")
     texts, size = _texts(arguments)
-    if not 0 < size <= _MOST_IDS:
-        raise OptionError(f"--vocab-size must be the number of logits, from 1 to {_MOST_IDS}, but is {size}.")
     told = []
     for ids in texts:
         found = mark.detect(ids, vocab_size=size)

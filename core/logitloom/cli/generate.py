@@ -44,6 +44,8 @@ from logitloom.trace.page import check_target
 
 __all__ = ["UNFINISHED", "add_parser"]
 
+#: Options of candidate generators that the models give.
+_FROM_MODELS: Final = ("tokenizer", "target_tokenizer")
 #: Exit code if a text was cut before its constraints let it end.
 UNFINISHED: Final = 3
 
@@ -160,6 +162,7 @@ def run(arguments: argparse.Namespace) -> int:
     chain = build_chain(arguments)
     strategy, texts = _checked(arguments, chain), _prompts(arguments)
     loader = registry.load_plugin("models", arguments.loader)
+    drafting = _drafting_options(arguments, loader)
     model = loader(arguments.model, backend=arguments.backend, device=arguments.device)
     chain = chain.configure(tokenizer=model.vocabulary, model=model)
     if arguments.sample is None and arguments.beams is None and arguments.contrastive is None:
@@ -172,7 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
     statistics = Statistics()
     generator = Generator(
         model, chain, strategy, max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip,
-        candidates=_candidates(arguments, model, loader), on_round=statistics.add if arguments.stats else None,
+        candidates=_candidates(arguments, drafting, model), on_round=statistics.add if arguments.stats else None,
         on_emission=None if record is None else record.note, record=arguments.json and arguments.beams is None,
         heal=arguments.heal, avoid=_avoided(arguments),
     )  # fmt: skip
@@ -210,7 +213,7 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
         LogitloomError: arguments contradict each other, or options are missing or wrong.
     """
     chain.require(NEEDS, engine="'logitloom generate'")
-    whole(arguments.max_tokens, "--max-tokens", OptionError, least=0)
+    whole(arguments.max_tokens, "--max-tokens", OptionError, least=1)
     whole(arguments.seed, "--seed", OptionError)
     if arguments.raw and arguments.system:
         raise OptionError("--system belongs to the chat template, which --raw leaves out.")
@@ -224,12 +227,21 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
         unread, chain, strategy, candidates=unread if arguments.draft else None, avoid=_avoided(arguments),
         record=arguments.json and arguments.beams is None,
     )  # fmt: skip
+    if arguments.stream and isinstance(strategy, BeamSearch):
+        raise OptionError("--stream cannot show --beams: which beam wins is known only at the end.")
     registry.load_plugin("models", arguments.loader)
-    registry.load_backend(arguments.backend)
+    backend = registry.load_backend(arguments.backend)
+    if arguments.device is not None:
+        backend.at(arguments.device)
     given = _draft_options(arguments)
     if arguments.draft:
         plugin = registry.load_plugin("candidates", arguments.draft, block=arguments.block)
-        options.check(plugin, {name: value for name, value in given.items() if name != "model"}, arguments.draft)
+        options.check(plugin, given, arguments.draft)
+        options.require(plugin, dict.fromkeys(_FROM_MODELS) | given, arguments.draft)
+        if not isinstance(given.get("model", ""), str):
+            raise OptionError(
+                f"--draft-set {arguments.draft}.model takes the path of a model, but got {given['model']!r:.100}."
+            )
     return strategy
 
 
@@ -300,16 +312,26 @@ def _warn_of_no_effect(chain: Chain) -> None:
         )
 
 
-def _candidates(arguments: argparse.Namespace, model: Any, loader: Any) -> CandidateGenerator | None:
-    """The candidate generator that ``--draft`` and ``--draft-set`` describe."""
+def _drafting_options(arguments: argparse.Namespace, loader: Any) -> dict[str, Any]:
+    """The options that ``--draft-set`` gives, with the drafting model in place of its path."""
+    given = _draft_options(arguments)
+    if "model" in given:
+        given["model"] = loader(given["model"], backend=arguments.backend, device=arguments.device)
+    return given
+
+
+def _candidates(arguments: argparse.Namespace, given: dict[str, Any], model: Any) -> CandidateGenerator | None:
+    """The candidate generator that ``--draft`` names.
+
+    Args:
+        arguments: of the command.
+        given: its options, from :func:`_drafting_options`.
+        model: the model whose tokens are drafted.
+    """
     if not arguments.draft:
         return None
-    given = _draft_options(arguments)
     wanted = {o.name for o in options.declared(registry.load_plugin("candidates", arguments.draft))}
-    drafter = model
-    if isinstance(given.get("model"), str):
-        drafter = given["model"] = loader(given["model"], backend=arguments.backend, device=arguments.device)
-    for name, owner in {"tokenizer": drafter, "target_tokenizer": model}.items():
+    for name, owner in {"tokenizer": given.get("model", model), "target_tokenizer": model}.items():
         if name in wanted:
             given.setdefault(name, owner.tokenizer)
     return load_candidates(arguments.draft, given, block=arguments.block)
@@ -321,7 +343,8 @@ def _draft_options(arguments: argparse.Namespace) -> dict[str, Any]:
     for text in arguments.draft_settings:
         label, option, value = parse_setting(text)
         if label != arguments.draft:
-            raise OptionError(f"--draft-set sets options of --draft, which is {arguments.draft!r}, but got {text!r}.")
+            drafting = f"is {arguments.draft!r}" if arguments.draft else "is not given"
+            raise OptionError(f"--draft-set sets options of --draft, which {drafting}, but got {text!r}.")
         given[option] = value
     return given
 

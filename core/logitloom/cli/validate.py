@@ -6,9 +6,11 @@ With ``--prefix`` it reads a text under them.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,16 +76,17 @@ def run(arguments: argparse.Namespace) -> int:
         told = check_prefix(name, options, arguments.prefix)
         print(json.dumps(told, ensure_ascii=False) if arguments.json else show_prefix(told, arguments.prefix))
         return 0 if told["prefix"] else 1
-    vocabulary = None if arguments.model is None else _vocabulary(arguments.model)
+    read = None if arguments.model is None else functools.cache(lambda: _vocabulary(arguments.model))
     wanted = str(options.pop("engine", "auto"))
-    found = [_tried(name, options, engine, vocabulary) for engine in _engines(name)]
+    found = [_tried(name, options, engine, read) for engine in _engines(name)]
     runs = [told["engine"] for told in found if told["runs"]]
     errors = {told["error"] for told in found if not told["runs"] and told["installed"]}
     if not runs and len(errors) == 1 and all(not told["problems"] for told in found):
         raise OptionError(errors.pop())  # nothing that an engine had to decide
     chosen = _chosen(name, options, wanted, runs)
     told = {"file": arguments.file, "processor": name, "engine": chosen, "engines": found}
-    if vocabulary is not None:
+    if read is not None and runs:
+        vocabulary = read()
         told |= {"vocabulary": vocabulary.name, "vocabulary_size": vocabulary.size}
     if arguments.json:
         print(json.dumps(told, indent=2, ensure_ascii=False))
@@ -115,8 +118,8 @@ def _engines(name: str) -> list[str]:
     return [choice for choice in dict.fromkeys(choices) if choice != "auto"]
 
 
-def _tried(name: str, options: dict[str, Any], engine: str, vocabulary: Vocabulary | None) -> dict[str, Any]:
-    """What came of compiling with one engine."""
+def _tried(name: str, options: dict[str, Any], engine: str, read: Callable[[], Vocabulary] | None) -> dict[str, Any]:
+    """What came of compiling with one engine, and of the first mask for the vocabulary that a function reads."""
     told: dict[str, Any] = {"engine": engine, "runs": False, "installed": False}
     try:
         # Whatever is imported on the way belongs to the installation, not to the schema.
@@ -126,7 +129,8 @@ def _tried(name: str, options: dict[str, Any], engine: str, vocabulary: Vocabula
         begin = time.perf_counter()
         chain = processors.load([name, {**options, "engine": engine}])
         told["compile_ms"] = _ms(begin)
-        if vocabulary is not None:
+        if read is not None:
+            vocabulary = read()
             # Once for what belongs to the vocabulary, and once for what belongs to the schema.
             _first_mask(processors.load([name, {**options, "engine": engine}]), vocabulary)
             told |= _first_mask(chain, vocabulary)

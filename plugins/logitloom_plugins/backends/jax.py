@@ -36,6 +36,9 @@ class JaxBackend(Backend):
         self.xp = jnp
 
     def _exact_device(self, device: Any) -> Any:
+        if isinstance(device, str):
+            platform, _, number = device.partition(":")
+            device = jax.devices(platform)[int(number or 0)]
         return None if device == _default_device() else device
 
     def device_of(self, array: Array) -> Any:

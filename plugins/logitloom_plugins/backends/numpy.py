@@ -36,6 +36,9 @@ class NumpyBackend(Backend):
         super().__init__(device)
         self.xp = _NAMESPACE
 
+    def _exact_device(self, device: Any) -> Any:
+        return None if device == "cpu" else super()._exact_device(device)
+
     def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
         """A copy: a donated array may be written to, the caller's may not."""
         return np.array(host, dtype=dtype)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from logitloom import Array, Context, option
 from logitloom.arrays import rng
 from logitloom.context import padded
+from logitloom.errors import OptionTypeError
 from logitloom.generation import Cache, Configured, DraftRequest, Drafts, ModelAdapter, Policy, Schedule, draw
 from logitloom.rows.tree import Rows
 
@@ -61,6 +62,14 @@ class DraftOptions(Configured):
     adapt_threshold: bool = option(False, help="Whether the threshold adapts to which tokens are accepted.")
     #: What the schedule "heuristic" carries from one generation to the next.
     _memory: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if hasattr(self, "model") and not callable(getattr(self.model, "forward", None)):
+            raise OptionTypeError(
+                f"Option 'model' of a candidate generator must be a model adapter, with a method 'forward', but is "
+                f"{self.model!r:.100}."
+            )
 
     @property
     def next_num_tokens(self) -> int:

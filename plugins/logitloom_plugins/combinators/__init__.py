@@ -8,7 +8,7 @@ Example:
     >>> from logitloom import processors
     >>> from logitloom_plugins.combinators import after, budget
     >>> processors.load(after("Answer: ", ("regex", {"pattern": "[0-9]+"})), ("temperature", {"temperature": 0.5}))
-    <Chain After(trigger='Answer: ', inner=[('regex', {'pattern': '[0-9]+'})]) -> temperature(temperature=0.5)>
+    <Chain after(trigger='Answer: ', inner=[('regex', {'pattern': '[0-9]+'})]) -> temperature(temperature=0.5)>
     >>> nested = budget(200, budget(100, ("min_p", {"p": 0.1})), end=True)
 """
 

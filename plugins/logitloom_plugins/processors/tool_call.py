@@ -22,6 +22,8 @@ __all__ = ["ToolCall"]
 _BYTES: Final = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256], name="all bytes")
 #: The JSON of chat templates: one text per value, so that names and braces are forced.
 _JSON: dict[str, Any] = {"whitespace": "one_space", "escapes": "minimal", "additional_properties": False}
+#: Options of ``json`` for strings, arrays, objects and integers.
+_LAYOUT: Final = frozenset({"additional_properties", "escapes", "formats", "integers", "max_whitespace", "whitespace"})
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ class ToolCall(Combinator):
     parallel: bool = option(True, help="Whether there may be several calls.")
     reasoning: str | None = option(None, help="What ends the reasoning, such as '</think>'; no calls before it.")
     chat_template: str | None = option(None, help="The chat template from which the format 'auto' is found.")
-    json: dict[str, Any] = option({}, help="Options of the processor json, instead of the template's style.")
+    json: dict[str, Any] = option(
+        {}, help="Options of the processor json, instead of the template's style; for formats that write JSON."
+    )
     finish_within: int | None = option(  # type: ignore[misc]
         None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
@@ -102,6 +106,13 @@ class ToolCall(Combinator):
     def _sections_and_meaning(self) -> tuple[Sequence[Section], CallMeaning]:
         form = self.form
         check_style(self.json, self.name)
+        layout = [name for name in self.json if name in _LAYOUT]
+        if layout and not form.writes_json:
+            raise OptionError(
+                f"Option 'json' of 'tool_call' has {layout[0]!r}, but the format {self.format!r:.60} writes strings, "
+                f"arrays and objects without JSON, so it would be ignored. Leave it out, or use a format that writes "
+                f"JSON."
+            )
         return call_sections(
             form,
             chosen(tools_of(self.tools), self.choice),

@@ -195,6 +195,16 @@ class ToolFormat:
         return "{name}" in self.call
 
     @property
+    def writes_json(self) -> bool:
+        """Whether calls hold texts in JSON that can be laid out in several ways: strings, arrays or objects.
+
+        Example:
+            >>> ToolFormat(call="<call>", end="</call>").writes_json, tool_format("minimax_m3").writes_json
+            (True, False)
+        """
+        return any(way.style != "parameters" or "json" in (way.nested, way.strings) for way in self.ways)
+
+    @property
     def first_trigger(self) -> str:
         """The string that is looked for in free text; empty if a call begins with the name of its tool."""
         begin = self.open + self.head

@@ -66,7 +66,7 @@ def test_drafts_leave_the_text_as_it_is(
 
 def test_the_drafting_model_is_loaded_from_its_own_file(capsys: pytest.CaptureFixture[str], paths: list[Any]) -> None:
     text_and_report(capsys, "--draft", "assistant", *DRAFTS["assistant"])
-    assert paths == [None, "small.gguf"]
+    assert paths == ["small.gguf", None]
 
 
 def test_statistics_tell_how_drafts_fared(capsys: pytest.CaptureFixture[str]) -> None:

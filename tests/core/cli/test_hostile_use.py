@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from logitloom.cli.main import main
+from logitloom.errors import ModelError
 from logitloom.host import registry
 
 LONG = "a" * 300
@@ -34,7 +35,7 @@ def no_model() -> Any:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--max-tokens", "-1"], "at least 0"),
+        (["--max-tokens", "0"], "at least 1"),
         (["--seed", str(1 << 70)], "--seed"),
         (["--use", "regex"], "misses options"),
         (["--use", "top_k", "--set", "top_k.k=0"], "must be >= 1"),
@@ -46,6 +47,10 @@ def no_model() -> Any:
         (["--return", "3"], "needs --beams"),
         (["--sample", "2", "--stream"], "only be streamed with --json"),
         (["--avoid", ""], "is empty"),
+        (["--draft", "assistant"], "needs the option: model"),
+        (["--draft", "assistant", "--draft-set", "assistant.model=3"], "takes the path of a model, but got 3"),
+        (["--stream", "--beams", "2"], "--stream cannot show --beams"),
+        (["--device", "cuda:7"], "The backend 'numpy' has no device 'cuda:7'"),
         (["--backend", "nothing"], "no backend 'nothing'"),
         (["--json-schema", LONG], "File name too long"),
         (["--json-schema", "no_such_module:Name"], "cannot be imported"),
@@ -61,6 +66,59 @@ def test_what_is_wrong_is_said_before_a_model_is_read(
     printed = capsys.readouterr()
     assert said in printed.err
     assert printed.out == ""
+
+
+def test_a_missing_drafting_model_is_told_before_the_model_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    read = []
+
+    def load(path: str | None, **more: Any) -> None:
+        read.append(path)
+        if path is not None:
+            raise ModelError(f"There is no model file {path!r}.")
+
+    registry.register("some", load, kind="models")
+    try:
+        draft = ["--draft", "assistant", "--draft-set", "assistant.model=absent.gguf"]
+        assert main(["generate", "hi", "--loader", "some", *draft]) == 1
+    finally:
+        registry.unregister("some", kind="models")
+    assert "There is no model file 'absent.gguf'" in capsys.readouterr().err
+    assert read == ["absent.gguf"]
+
+
+@pytest.mark.usefixtures("no_model")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--vocab-size", "0"], "--vocab-size must be the number of logits, from 1 to"),
+        (["--threshold", "7"], "--threshold is a p-value, from 0 to 1, but is 7.0"),
+        (["--set", "kye=1"], "has no option 'kye'"),
+    ],
+)
+def test_detect_says_what_is_wrong_before_a_model_is_read(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.txt").write_text("a text")
+    command = ["detect", "watermark_greenlist", str(tmp_path / "text.txt"), "--loader", "unread", "--set", "key=1"]
+    assert main([*command, *arguments]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", "broken.json", "--model", "absent.gguf"],
+        ["automaton", "(", "--model", "absent.gguf"],
+        ["automaton", "a", "--draw", "a.jpeg", "--model", "absent.gguf"],
+    ],
+)
+def test_what_is_compiled_is_checked_before_a_vocabulary_is_read(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken.json").write_text('{"type": "nothing"}')
+    assert main(arguments) == 1
+    assert "absent.gguf" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

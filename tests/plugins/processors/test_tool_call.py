@@ -12,7 +12,9 @@ import pytest
 from logitloom import Context, Vocabulary, processors
 from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.generation import BeamSearch, Generator
+from logitloom.host import registry
 from logitloom.host.registry import load_plugin
+from logitloom_plugins.tool_formats.tool_format import tool_format
 from tests.cases import first
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
@@ -174,6 +176,24 @@ def test_formats_of_ones_own() -> None:
     assert refused_at(ONE["hermes"].replace(": ", ":").replace(", ", ","), **spaced) is None
 
 
+@pytest.mark.parametrize("name", [record.name for record in registry.available("tool_formats")])
+def test_options_of_json_change_the_calls_of_a_format_or_are_refused(name: str) -> None:
+    object_of = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {"o": object_of}, "required": ["o"]}}
+
+    def least(whitespace: str) -> int:
+        options = {"tools": [tool], "format": name, "choice": "required", "json": {"whitespace": whitespace}}
+        chain = processors.load(("tool_call", options), tokenizer=BYTES)
+        constraint = chain["tool_call"].constraint(BYTES, BYTES.size)
+        return constraint.least_tokens(constraint.start())
+
+    if tool_format(name).writes_json:
+        assert least("compact") < least("one_space")
+    else:
+        with pytest.raises(OptionError, match=f"has 'whitespace', but the format '{name}' writes"):
+            least("compact")
+
+
 def test_a_name_may_begin_with_another() -> None:
     tools = [{"name": "a", "parameters": {"maxProperties": 0}}, {"name": "ab", "parameters": {"minProperties": 1}}]
     form = {"call": "@{name}", "style": "arguments", "end": "!"}
@@ -198,6 +218,10 @@ def test_a_name_may_begin_with_another() -> None:
         ({"tools": [{"name": ""}]}, "empty name"),
         ({"tools": [{"name": "a"}], "choice": "b"}, "the name of a tool: a"),
         ({"tools": [{"name": "a"}], "format": {}}, "needs the entry 'call'"),
+        (
+            {"tools": [{"name": "a"}], "format": "gemma4", "json": {"whitespace": "compact"}},
+            "Option 'json' of 'tool_call' has 'whitespace', but the format 'gemma4' writes strings, arrays and objects",
+        ),
         ({"tools": [{"name": "a"}], "format": {"call": "x", "begin": "y"}}, "no entry 'begin'; it has call, style"),
         ({"tools": [{"name": "a"}], "format": {"call": 3}}, "'call' of a format of 'tool_call' is 3, which is no str"),
         ({"tools": [{"name": "a"}], "format": {"call": "x", "style": "xml"}}, "style of .* is 'xml'; it is one of"),
