@@ -137,27 +137,21 @@ def numbered_sets(chars: list[CharSet]) -> tuple[list[CharSet], list[int]]:
 
 def _undominated(positions: frozenset[int], order: RedundantCopies) -> frozenset[int]:
     """A set without the positions that are redundant according to ``order``."""
+    ranked = [(p, ranks) for p in positions if (ranks := order[p])]
+    dropped: set[int] = set()
     level = 0
-    while True:
+    while len(ranked) > 1:
         best: dict[int, tuple[int, int]] = {}
-        dropped = set()
-        for p in positions:
-            entries = order[p]
-            if len(entries) > level:
-                key, rank = entries[level]
-                known = best.get(key)
-                if known is None:
-                    best[key] = rank, p
-                elif rank < known[0]:
-                    best[key] = rank, p
-                    dropped.add(known[1])
-                else:
-                    dropped.add(p)
-        if not best:
-            return positions
-        if dropped:
-            positions -= dropped
+        for p, ranks in ranked:
+            key, rank = ranks[level]
+            known = best.get(key)
+            if known is None or rank < known[0]:
+                best[key] = rank, p
+            if known is not None:
+                dropped.add(p if rank >= known[0] else known[1])
         level += 1
+        ranked = [(p, ranks) for p, ranks in ranked if len(ranks) > level and p not in dropped]
+    return positions - dropped if dropped else positions
 
 
 class _SubsetPlan(NamedTuple):
@@ -552,9 +546,13 @@ class ContextSubsets:
         if known is None:
             contexts = [context_bit(before, kind) for kind in range(KINDS)]
             at_last, newline_end = context_bit(before, LAST_NEWLINE), context_bit(NEWLINE, END)
+            following = self.nfa.follow[p]
+            kinds_in = {
+                mask: sum(1 << kind for kind in range(KINDS) if mask & contexts[kind]) for mask in {*following.values()}
+            }
             found: dict[_ReadableSet, list[int]] = {}
-            for q, mask in self.nfa.follow[p].items():
-                fitting = sum(1 << kind for kind in range(KINDS) if mask & contexts[kind])
+            for q, mask in following.items():
+                fitting = kinds_in[mask]
                 ends = not fitting >> NEWLINE & 1 and mask & at_last and self.nfa.accept[q] & newline_end
                 reading = _ReadableSet(self._set_at[q], fitting & self._alive[q], bool(ends))
                 if reading.going or reading.ends:

@@ -47,8 +47,8 @@ _FEW_SETS: Final = 4
 #: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
-#: The most work of the transitions of one walk, in units of :attr:`VisitedStates.work`, and the work after which the
-#: cache of visited states is replaced.
+#: The most work of the transitions of one walk, in units of :attr:`VisitedStates.work`. After half of it the cache of
+#: visited states is replaced before a walk, and after a quarter a walk looks for subtrees that are allowed as a whole.
 _MOST_WORK: Final = 6000
 #: If fewer tokens than this remain below the nodes of a walk, the walk continues node by node, which is faster.
 _THIN: Final = 512
@@ -290,7 +290,7 @@ class LiftedAutomaton(Constraint):
     def _room(self) -> VisitedStates:
         """The cache of visited states; a new one if it has become too large."""
         visited = self._visited
-        if visited.nbytes > _MOST_TABLE_BYTES or visited.work > _MOST_WORK:
+        if visited.nbytes > _MOST_TABLE_BYTES or visited.work > _MOST_WORK // 2:
             visited = self._visited = VisitedStates(self._automaton)
         return visited
 
@@ -381,7 +381,8 @@ class LiftedAutomaton(Constraint):
         spans: list[tuple[NDArray[Any], NDArray[Any]]] = []
         most = None if cut else _MOST_WORK
         while len(nodes):
-            if cut or int((trie.last.take(nodes) - trie.own.take(nodes)).sum()) > _MANY:
+            dear = cut or visited.work > _MOST_WORK // 4
+            if dear or int((trie.last.take(nodes) - trie.own.take(nodes)).sum()) > _MANY:
                 whole = reads_on(visited.paths(trie, states), trie, nodes, states)
                 spans.append((trie.own.take(nodes[whole]), trie.last.take(nodes[whole])))
                 nodes, states = nodes[~whole], states[~whole]
@@ -469,7 +470,7 @@ class LiftedAutomaton(Constraint):
                     left[:, 1] = -2 - states
                 alive = visited.step(states, trie.byte.take(nodes), _MOST_WORK) >= 0
                 further = int((trie.last.take(nodes) - trie.own.take(nodes)).sum(where=alive))
-                if paths.known >= 0 or further > _MANY:
+                if paths.known >= 0 or further > _MANY or visited.work > _MOST_WORK // 4:
                     paths = visited.paths(trie)
                 limit = 0 if further < _THIN else ENDLESS
                 at = WalkProgress(0, 0, 0, len(pairs), at.found, at.special)
