@@ -16,6 +16,7 @@ from types import FunctionType, ModuleType
 import pytest
 
 from logitloom import errors
+from logitloom.automata.lift.trie import NODE
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor
 from logitloom.host import registry
 
@@ -433,6 +434,43 @@ def test_functions_fit_on_a_screen():
 
 
 # -- constraints ----------------------------------------------------------------------------------------
+
+
+#: The arrays of a trie with an entry for each node, and the views of these arrays.
+NODE_ARRAYS = {*(NODE.names or ()), "parent", "levels", "views", "records"}
+
+
+def node_reads(code: str) -> list[str]:
+    """The places at which code reads a trie's nodes: attributes of a trie, and attributes that only a trie has."""
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Attribute) and node.attr in NODE_ARRAYS:
+            owner = ast.unparse(node.value).rpartition(".")[2]
+            if "trie" in owner.lower() or node.attr in ("child_start", "child_count"):
+                found.append(f"{node.lineno}: {ast.unparse(node)}")
+        elif isinstance(node, ast.ImportFrom) and node.module == "logitloom.automata.lift.trie":
+            names = {alias.name for alias in node.names} - {"Trie", "vocabulary_trie"}
+            found += [f"{node.lineno}: imports {name}" for name in sorted(names)]
+    return found
+
+
+def test_reads_of_nodes_are_found():
+    code = (
+        "from logitloom.automata.lift.trie import HIGH_WORD, Trie\n"
+        "def f(words, interval):\n"
+        "    trie = words.trie\n"
+        "    return trie.first, words.trie.own, words.child_start, trie.order, trie.longest, interval.first\n"
+    )
+    assert node_reads(code) == ["1: imports HIGH_WORD", "4: trie.first", "4: words.trie.own", "4: words.child_start"]
+
+
+def test_nodes_of_tries_are_read_by_the_lift_and_its_kernels_alone():
+    readers = CORE / "logitloom" / "automata" / "lift", FOLDERS["kernels"]
+    read = {}
+    for path in [*modules(CORE, PLUGINS, CONTRIB), *(ROOT / "benchmarks").glob("*.py")]:
+        if path.parent not in readers and (found := node_reads(path.read_text(encoding="utf-8"))):
+            read[name_of(path)] = found
+    assert read == {}
 
 
 def asked_classes(path: Path) -> list[tuple[int, str]]:

@@ -8,13 +8,15 @@ prompt's text with which a longer token begins, rounded up to whole tokens of th
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from logitloom import processors
 from logitloom.arguments import flag, id_lists, instance
-from logitloom.automata.lift.trie import Trie, vocabulary_trie
+from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.automata.lift.trie_walk import begins_longer_token
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
 from logitloom.errors import GenerationError
@@ -118,25 +120,13 @@ def removed_tokens(prompt: Sequence[int], vocabulary: Vocabulary) -> int:
     ends = [vocabulary.token_bytes[token] for token in prompt[first:]]
     text = b"".join(ends)
     trie = vocabulary_trie(vocabulary)
-    longest = min(len(text), len(trie.levels) - 3)
-    length = next((n for n in range(longest, 0, -1) if _begins_a_longer_token(trie, text[len(text) - n :])), 0)
+    longest = min(len(text), int(np.diff(vocabulary.offsets).max()) - 1)
+    length = next((n for n in range(longest, 0, -1) if begins_longer_token(trie, text[len(text) - n :])), 0)
     count = 0
     while length > 0:
         count += 1
         length -= len(ends[-count])
     return count
-
-
-def _begins_a_longer_token(trie: Trie, text: bytes) -> bool:
-    child_start, child_count, byte = trie.views
-    node = 0
-    for wanted in text:
-        start = child_start[node]
-        stop = start + child_count[node]
-        node = bisect_left(byte, wanted, start, stop)
-        if node == stop or byte[node] != wanted:
-            return False
-    return bool(child_count[node])
 
 
 def _healed(link: Link, options: dict[str, Any]) -> Link:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from functools import cached_property
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from logitloom.automata.catalogues.catalogue import Catalogue, Interval
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.lift import LiftedAutomaton
+from logitloom.automata.lift.words import vocabulary_words
 from logitloom.contract import UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.vocabulary import Vocabulary
@@ -140,7 +140,7 @@ class TextCatalogue(LiftedAutomaton):
 
     def _nodes_one_by_one(self, state: Interval) -> tuple[list[int], list[State]]:
         """The trie nodes whose prefix begins the rest of an item, and their intervals, found node by node."""
-        child_start, child_count, byte = self._trie.views
+        words = vocabulary_words(self.vocabulary)
         nodes: list[int] = []
         values: list[State] = []
         pairs = [(0, state)]
@@ -152,11 +152,9 @@ class TextCatalogue(LiftedAutomaton):
             else:
                 symbols, begins = self.items.groups((first, last, depth))
                 heads, bounds = symbols.tolist(), begins.tolist()
-            start = child_start[node]
-            stop = start + child_count[node]
             for head, begin, end in zip(heads, bounds, bounds[1:], strict=False):
-                child = bisect_left(byte, head, start, stop)
-                if child < stop and byte[child] == head:
+                child = words.child(node, head)
+                if child >= 0:
                     reached = begin, end, depth + 1
                     nodes.append(child)
                     values.append(reached)
@@ -173,7 +171,7 @@ class TextCatalogue(LiftedAutomaton):
         while len(at):
             first = first + (items.offsets.take(first + 1) - items.offsets.take(first) == depth)
             at, counts = trie_walk.children(trie, at)
-            heads, first, last = trie.byte.take(at), first.repeat(counts), last.repeat(counts)
+            heads, first, last = trie_walk.bytes_at(trie, at), first.repeat(counts), last.repeat(counts)
             first = items.search(first, last, depth, heads, right=False)
             last = items.search(first, last, depth, heads, right=True)
             depth += 1

@@ -8,7 +8,6 @@ the walk visits. The results are kept in caches of bounded size.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
@@ -349,7 +348,7 @@ class LiftedAutomaton(Constraint):
 
     def _with_completion(self, part: TokenSet, state: State) -> TokenSet:
         """Some of the tokens of a state, and those with which its completion can begin."""
-        below = self._on_path(self._automaton.completion(state) or b"")
+        below = trie_walk.nodes_along(self._trie, self._automaton.completion(state) or b"")
         more = self._ids_of([(self._trie.first.take(below), self._trie.own.take(below))])
         return self._token_set(np.union1d(part.listed(self.vocab_size), more))
 
@@ -395,19 +394,6 @@ class LiftedAutomaton(Constraint):
             inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
             nodes, states = nodes.take(inner), states.take(inner)
         return spans
-
-    def _on_path(self, text: bytes) -> NDArray[np.int64]:
-        """The nodes of the tokens with which ``text`` can begin."""
-        child_start, child_count, byte = self._trie.views
-        found, node = [], 0
-        for each in text:
-            begin = child_start[node]
-            stop = begin + child_count[node]
-            node = bisect_left(byte, each, begin, stop)
-            if node == stop or byte[node] != each:
-                break
-            found.append(node)
-        return np.array(found, dtype=np.int64)
 
     def _found_by_walk(self, state: State) -> TokenSet:
         ids, which, values = self._successors_of(state)

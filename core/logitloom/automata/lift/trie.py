@@ -111,6 +111,11 @@ class Trie:
         return bool((self.single >= 0).all())
 
     @property
+    def longest(self) -> int:
+        """Number of characters of the longest token."""
+        return int(self.height[0])
+
+    @property
     def nodes(self) -> int:
         """Number of nodes, the root included."""
         return len(self.byte)

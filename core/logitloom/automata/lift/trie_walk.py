@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 from logitloom.automata.array_ranges import members
 from logitloom.automata.lift.trie import Trie
 
-__all__ = ["Step", "children", "fewest_tokens", "levels", "tokens_at"]
+__all__ = [
+    "Step",
+    "begins_longer_token",
+    "bytes_at",
+    "characters_below",
+    "children",
+    "fewest_tokens",
+    "levels",
+    "nodes_along",
+    "tokens_at",
+    "tokens_below",
+]
 
 Step = Callable[[NDArray[Any], NDArray[np.uint8]], NDArray[Any]]
 """Next states for arrays of states and of bytes; negative where there is none."""
@@ -32,6 +43,12 @@ def children(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArra
     """
     counts: NDArray[np.int32] = trie.child_count.take(nodes)
     return members(trie.child_start.take(nodes), counts), counts
+
+
+def bytes_at(trie: Trie, nodes: NDArray[Any]) -> NDArray[np.uint8]:
+    """The last byte of the prefix of each of ``nodes``."""
+    found: NDArray[np.uint8] = trie.byte.take(nodes)
+    return found
 
 
 def levels(
@@ -61,6 +78,59 @@ def tokens_at(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int32], NDArr
     first = trie.first.take(nodes)
     counts = trie.own.take(nodes) - first
     return trie.order.take(members(first, counts)), np.arange(len(nodes)).repeat(counts)
+
+
+def tokens_below(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The ids of the tokens that begin with the prefix of a node, and for each the index of its node in ``nodes``."""
+    first = trie.first.take(nodes)
+    counts = trie.last.take(nodes) - first
+    return trie.order.take(members(first, counts)), np.arange(len(nodes)).repeat(counts)
+
+
+def nodes_along(trie: Trie, text: bytes) -> list[int]:
+    """The nodes whose prefixes are ``text[:1]``, ``text[:2]`` and so on, as far as tokens begin with these prefixes."""
+    child_start, child_count, byte = trie.views
+    found, node = [], 0
+    for each in text:
+        start = child_start[node]
+        stop = start + child_count[node]
+        node = bisect_left(byte, each, start, stop)
+        if node == stop or byte[node] != each:
+            break
+        found.append(node)
+    return found
+
+
+def begins_longer_token(trie: Trie, text: bytes) -> bool:
+    """Whether a token begins with ``text``, which is not empty, and has more bytes."""
+    path = nodes_along(trie, text)
+    return len(path) == len(text) and bool(trie.child_count[path[-1]])
+
+
+def characters_below(
+    trie: Trie, roots: NDArray[np.int64], nodes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The root above each node, and how many characters begin between the two.
+
+    Args:
+        trie: the trie of a vocabulary.
+        roots: ``[m]``, nodes of which none is below another.
+        nodes: ``[n]``, nodes below roots.
+
+    Returns:
+        ``[n]``, the index of the root of each node, and ``[n]``, the number of characters that begin after the root's
+        prefix and before the last byte of the node's prefix.
+    """
+    first = trie.first.take(roots)
+    order = first.argsort(kind="stable")
+    which = order.take(np.searchsorted(first.take(order), trie.first.take(nodes), side="right") - 1)
+    above, at = roots.take(which), trie.parent.take(nodes)
+    counts, inside = np.zeros(len(nodes), dtype=np.int64), at != above
+    while inside.any():
+        counts += inside & (trie.byte.take(at) & 0xC0 != 0x80)
+        at = np.where(inside, trie.parent.take(at), at)
+        inside = at != above
+    return which, counts
 
 
 def fewest_tokens(trie: Trie, text: bytes) -> list[int | None]:

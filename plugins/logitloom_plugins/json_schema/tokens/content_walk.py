@@ -1,8 +1,7 @@
 """The walk of a trie inside strings: one table of next states per content, and no machine state for each of them.
 
-The compiled loop is that of patterns (:class:`.automaton_kernels.AutomatonKernels`); without it whole levels of
-the trie are walked at once. All words below a node are allowed without a visit if their characters lead along a path
-that is known. Quotes and backslashes are left to the caller, who knows what follows the string.
+The walk is :mod:`logitloom.automata.lift.table_walk`. A word is a token, or a rest of a token (:mod:`.string_rows`).
+The table leaves quotes and backslashes to the caller, because the caller knows what follows the string.
 
 A walk takes a bounded time. Where no word can break a bound on the length, the table has no numbers of characters. Near
 a bound it has those that words reach, and where these are too many for a table each level computes its next states.
@@ -10,28 +9,19 @@ a bound it has those that words reach, and where these are too many for a table 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import joined, members
-from logitloom.automata.automaton_kernels import (
-    ENDLESS,
-    NO_PATHS,
-    SHORT,
-    AutomatonKernels,
-    Paths,
-    WalkProgress,
-    automaton_kernels,
-)
+from logitloom.automata.automaton_kernels import NO_PATHS, Paths, automaton_kernels
 from logitloom.automata.lift.above_ascii import marks_above_ascii
-from logitloom.automata.lift.row_walk import ascii_columns, default_transitions, followed, levels_of, reads_on
-from logitloom.automata.lift.trie import HIGH_PARTIAL, Trie
-from logitloom.automata.lift.walk_memory import MEMORY
-from logitloom.masks.kernels import ByteTable, KernelFailed
-from logitloom_plugins.json_schema.structure.string_states import DEAD, NameContext, StringContext, TextContext
+from logitloom.automata.lift.row_walk import ascii_columns, default_transitions, followed, levels_of
+from logitloom.automata.lift.table_walk import reached_positions, walked_positions
+from logitloom.automata.lift.trie import Trie
+from logitloom.automata.lift.trie_walk import characters_below
+from logitloom.masks.kernels import ByteTable
+from logitloom_plugins.json_schema.structure.string_states import NameContext, StringContext, TextContext
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -44,8 +34,6 @@ _MOST_UNCOUNTED: Final = 1 << 22
 _MOST_MARKED: Final = 1 << 20
 #: States, with numbers of characters, of which it is asked whether bounds on the length matter.
 _MOST_ASKED: Final = 1 << 19
-#: Above this number of nodes a level is searched for subtrees that may be skipped.
-_MANY: Final = 64
 #: States from which all words have been walked.
 _MOST_WALKED: Final = 4
 #: States whose paths are followed for more than one character.
@@ -67,13 +55,13 @@ class _Table(NamedTuple):
         automaton: the table.
         states: number of states of the content.
         first: the least number of characters.
-        paths: which subtrees may be skipped, by the height of a trie for which that is known.
+        known: which subtrees may be skipped, by the height of a trie for which that is known.
     """
 
     automaton: ByteTable
     states: int
     first: int
-    paths: dict[int, Paths]
+    known: dict[int, Paths]
 
     def pairs(self, begun: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
         """Nodes with the table's states, of nodes with a state of the content and a number of characters each."""
@@ -83,6 +71,21 @@ class _Table(NamedTuple):
         """The next states or codes for arrays of states and bytes, -1 for none."""
         found: NDArray[Any] = self.automaton.next[pairs, self.automaton.byte_class.take(read)]
         return found
+
+    def paths(self, trie: Trie) -> Paths:
+        """Which characters leave the path that most characters take, counting them where the content does."""
+        following, _, byte_class = self.automaton
+        heights = trie.longest
+        if heights not in self.known:
+            kernels = automaton_kernels()
+            columns = ascii_columns(byte_class[:128].tobytes())
+            levels = max(heights - 1, 0).bit_length() if following.shape[0] <= _MOST_FOLLOWED else 0
+            default = default_transitions(following, columns)
+            given = marks_above_ascii(following, byte_class, default)
+            low, high, marks = followed(kernels, following, columns, default, given, levels)
+            rows = levels_of(trie, levels) * (len(following) + 1)
+            self.known[heights] = Paths(low, high, marks, rows, len(following))
+        return self.known[heights]
 
     @property
     def size(self) -> int:
@@ -98,7 +101,7 @@ class _Computed:
         plain: ``[256]``, whether a byte stands for itself.
     """
 
-    paths: None = None
+    automaton: None = None
     first = 0
 
     def __init__(self, context: StringContext, plain: NDArray[np.bool_]) -> None:
@@ -114,6 +117,10 @@ class _Computed:
     def pairs(self, begun: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
         """See :class:`_Table`."""
         return [(node, count * self.states + content_state) for node, content_state, count in begun]
+
+    def paths(self, trie: Trie) -> Paths:
+        """No subtree is skipped."""
+        return NO_PATHS
 
     def step(self, pairs: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
         """See :class:`_Table`."""
@@ -161,22 +168,15 @@ class ContentWalk:
             positions, ends = self(trie, context.unbounded, [(node, state, 0) for node, state, _ in begun])
             return positions, _counted_ends(trie, context, begun, ends)
         table = self._table(context, trie, begun)
-        pairs = table.pairs(begun)
-        kernels, walked = automaton_kernels(), None
-        if kernels is not None and isinstance(table, _Table):
-            with suppress(KernelFailed):
-                walked = self._compiled(kernels, table, trie, pairs)
-        if walked is None:
-            positions, _, special = self._by_levels(table, trie, pairs)
-            walked = positions, special
-        return walked[0], _ends(table, walked[1])
+        positions, left = walked_positions(trie, table, table.pairs(begun))
+        return positions, _ends(table, left)
 
     def _keeps_within_bounds(self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]]) -> bool:
         """Whether no word below some nodes leads where the bounds on the length leave no end."""
         content = context.content
         if not content.counts or not begun:
             return False
-        counts, height = [count for _, _, count in begun], int(trie.height[0])
+        counts, height = [count for _, _, count in begun], trie.longest
         first, last = min(counts), max(counts) + height
         if (last - first + 1) * content.automaton.states > _MOST_ASKED:
             return False
@@ -203,7 +203,7 @@ class ContentWalk:
             # From how many characters on makes no difference to where the words lead.
             key: Any = content.automaton, context.escapes is not False
             if key not in self._tables:
-                longest = int(trie.height[0]) + 1
+                longest = trie.longest + 1
                 following = Content(content.automaton, [(0, {(): ()}), (longest, {(): ()})]).counted_steps()
                 self._tables[key] = self._made(following, content.automaton, context.escapes is not False)
             table = self._tables[key]
@@ -230,61 +230,11 @@ class ContentWalk:
         return positions, which, states, ends
 
     def _reached(self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int, int]]) -> Reached:
-        pairs = table.pairs(begun)
-        positions, states, special = self._by_levels(table, trie, pairs, keep_states=True)
+        positions, states, left = reached_positions(trie, table, table.pairs(begun))
         different, which = _distinct(states, table.size)
         counted = [divmod(state, table.states) for state in different.tolist()]
         reached = [(content_state, table.first + count) for count, content_state in counted]
-        return positions, which, reached, _ends(table, special)
-
-    def _compiled(
-        self, kernels: AutomatonKernels, table: _Table, trie: Trie, begun: list[tuple[int, int]]
-    ) -> tuple[NDArray[Any], list[list[int]]]:
-        pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
-        pairs[: len(begun)] = begun
-        at, paths, limit = WalkProgress(0, len(begun), 0, len(pairs), 0), NO_PATHS, SHORT
-        while at.begin < at.end:
-            at = kernels.walk(table.automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
-            if at.begin < at.end:
-                paths, limit = self._paths(table, trie), ENDLESS
-        listed, marked = notes
-        positions = listed[: at.found].copy() if at.found <= len(listed) else marked.view(bool).nonzero()[0]
-        return positions, pairs[at.special :].tolist()
-
-    def _by_levels(
-        self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int]], keep_states: bool = False
-    ) -> tuple[NDArray[Any], NDArray[Any], list[list[int]]]:
-        """The same without compiled loops, and the state after each word if they are to be kept."""
-        nodes, states = np.array(begun).T
-        positions: list[NDArray[Any]] = []
-        after: list[NDArray[Any]] = []
-        special: list[list[int]] = []
-        if keep_states and isinstance(table, _Table):
-            following, _, byte_class = table.automaton
-            default = default_transitions(following, ascii_columns(byte_class[:128].tobytes()))
-            loops = default == np.arange(len(following))
-        while len(nodes):
-            counts = trie.child_count.take(nodes)
-            nodes = members(trie.child_start.take(nodes), counts)
-            states = table.step(states.repeat(counts), trie.byte.take(nodes))
-            ended = states < DEAD
-            special += np.stack([nodes[ended], states[ended]], axis=1).tolist()
-            alive = states >= 0
-            nodes, states = nodes[alive], states[alive]
-            ends, whole = trie.own.take(nodes), None
-            if len(nodes) > _MANY and isinstance(table, _Table):
-                whole = reads_on(self._paths(table, trie), trie, nodes, states)
-                if keep_states:
-                    # Most characters do not leave the state. A token that ends within a character does.
-                    whole &= loops.take(states) & (trie.marks.take(nodes) & HIGH_PARTIAL == 0)
-                ends = np.where(whole, trie.last.take(nodes), ends)
-            first = trie.first.take(nodes)
-            positions.append(members(first, ends - first))
-            if keep_states:
-                after.append(states.repeat(ends - first))
-            if whole is not None:
-                nodes, states = nodes[~whole], states[~whole]
-        return joined(positions), joined(after), special
+        return positions, which, reached, _ends(table, left)
 
     def _table(self, context: StringContext, trie: Trie, begun: list[tuple[int, int, int]]) -> _Table | _Computed:
         """The table of a content: of all numbers of characters, or of those that the words reach if these are many."""
@@ -292,7 +242,7 @@ class ContentWalk:
         first, last = 0, content.points[-1] if content.counts else 0
         most = _MOST_ENTRIES if content.counts else _MOST_UNCOUNTED
         if (last + 1) * automaton.next.size > most and content.counts and begun:
-            counts, height = [count for _, _, count in begun], int(trie.height[0])
+            counts, height = [count for _, _, count in begun], trie.longest
             first, last = content.window(min(counts), min(max(counts) + height, last), height)
         fits = (last - first + 1) * automaton.next.size <= most and automaton.classes < 0x100 - 3
         key: Any = (content, first if fits else None, last) if content.counts else automaton
@@ -325,21 +275,6 @@ class ContentWalk:
             table[:, classes + 2] = np.where(between, codes - 1, -1)
         return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, first, {})
 
-    def _paths(self, table: _Table, trie: Trie) -> Paths:
-        """Which characters leave the path that most characters take, counting them where the content does."""
-        following, _, byte_class = table.automaton
-        heights = int(trie.height[0])
-        if heights not in table.paths:
-            kernels = automaton_kernels()
-            columns = ascii_columns(byte_class[:128].tobytes())
-            levels = max(heights - 1, 0).bit_length() if following.shape[0] <= _MOST_FOLLOWED else 0
-            default = default_transitions(following, columns)
-            given = marks_above_ascii(following, byte_class, default)
-            low, high, marks = followed(kernels, following, columns, default, given, levels)
-            rows = levels_of(trie, levels) * (len(following) + 1)
-            table.paths[heights] = Paths(low, high, marks, rows, len(following))
-        return table.paths[heights]
-
 
 def _distinct(numbers: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Each of some numbers below a size once, ascending, and their places in that order."""
@@ -350,10 +285,10 @@ def _distinct(numbers: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[n
     return here.nonzero()[0], (here.cumsum() - 1).take(numbers)
 
 
-def _ends(table: _Table | _Computed, special: list[list[int]]) -> Ends:
-    """Nodes with the codes of quotes and backslashes, read."""
+def _ends(table: _Table | _Computed, left: list[list[int]]) -> Ends:
+    """The ends of nodes with the codes of quotes and backslashes."""
     ends: Ends = []
-    for node, code in special:
+    for node, code in left:
         count, content_state = divmod((-2 - code) >> 1, table.states)
         ends.append((node, (content_state, table.first + count), not code & 1))
     return ends
@@ -362,17 +297,9 @@ def _ends(table: _Table | _Computed, special: list[list[int]]) -> Ends:
 def _counted_ends(trie: Trie, context: StringContext, begun: list[tuple[int, int, int]], ends: Ends) -> Ends:
     """Ends of strings with the numbers of characters before them, of ends without."""
     nodes = np.array([node for node, _, _ in ends], dtype=np.int64)
-    roots, counts = np.array([(node, count) for node, _, count in begun], dtype=np.int64).T
-    order = trie.first.take(roots).argsort(kind="stable")
-    roots, counts = roots[order], counts[order]
-    above = np.searchsorted(trie.first.take(roots), trie.first.take(nodes), side="right") - 1
-    counts, roots, at = counts.take(above), roots.take(above), trie.parent.take(nodes)
-    inside = at != roots
-    while inside.any():
-        counts += inside & (trie.byte.take(at) & 0xC0 != 0x80)
-        at = np.where(inside, trie.parent.take(at), at)
-        inside = at != roots
-    content = context.content
+    roots, before = np.array([(node, count) for node, _, count in begun], dtype=np.int64).T
+    above, between = characters_below(trie, roots, nodes)
+    counts, content = before.take(above) + between, context.content
     return [
         (node, (state, content.counted(count)), is_end)
         for (node, (state, _), is_end), count in zip(ends, counts.tolist(), strict=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.automata.array_ranges import members
+from logitloom.automata.lift.words import Words
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
 from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS
 from logitloom_plugins.json_schema.structure.value_reader import (
@@ -25,7 +25,6 @@ from logitloom_plugins.json_schema.structure.value_reader import (
     Position,
     characters_of,
 )
-from logitloom_plugins.json_schema.tokens.token_walk import Words
 
 __all__ = ["DoubtfulTokens"]
 
@@ -82,15 +81,14 @@ class DoubtfulTokens:
 
     def _alike(self, position: Position, names: list[bytes]) -> NDArray[np.int32]:
         """The tokens after which an unfinished item or name can still be an earlier one, or is refused as one."""
-        machine, trie = self._machine, self._words.trie
+        machine, words = self._machine, self._words
         here: list[int] = []
         ended: list[int] = []
         pending = [(0, position)]
         while pending:
             node, before = pending.pop()
-            first = int(trie.child_start[node])
             wanted = self._next_bytes(before, names)
-            for child, byte in enumerate(self._words.bytes[first : first + int(trie.child_count[node])], first):
+            for child, byte in zip(words.children(node), words.bytes_below(node), strict=True):
                 if wanted is not None and byte not in wanted:
                     continue
                 code = machine.code(before.state, byte)
@@ -107,13 +105,7 @@ class DoubtfulTokens:
                     if names or not machine.distinct.has_other_strings(after):
                         here.append(child)
                     pending.append((child, after))
-        first_here, first_ended = trie.first.take(here), trie.first.take(ended)
-        positions = [
-            members(first_here, trie.own.take(here) - first_here),
-            members(first_ended, trie.last.take(ended) - first_ended),
-        ]
-        found: NDArray[np.int32] = trie.order.take(np.concatenate(positions))
-        return found
+        return words.ids_of(here, ended)
 
 
 @lru_cache(maxsize=32)

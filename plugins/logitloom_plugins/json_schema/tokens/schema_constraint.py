@@ -171,7 +171,7 @@ class _Masks:
         self.words = words_of(vocabulary)
         self._texts = vocabulary.token_bytes
         self._sets = token_sets(vocabulary, size)
-        self._walk = TokenWalk(machine, int(self.words.trie.height[0]))
+        self._walk = TokenWalk(machine, self.words.trie.longest)
         self._strings = StringRows(machine, vocabulary, self._walk, self._sets)
         self._doubtful = DoubtfulTokens(machine, self.words, vocabulary)
         self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)

@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
-from logitloom.automata.array_ranges import joined, members
+from logitloom.automata.array_ranges import joined
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift.above_ascii import kinds
-from logitloom.automata.lift.trie import Trie, vocabulary_trie
+from logitloom.automata.lift.trie import Trie
+from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
+from logitloom.automata.lift.words import Words, vocabulary_words
 from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.structure.machine import DEAD, NO_NAMES, Machine, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
@@ -30,7 +32,7 @@ from logitloom_plugins.json_schema.structure.string_states import NameContext, T
 from logitloom_plugins.json_schema.structure.value_reader import Stack
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
-from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk, Words
+from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["StringRows", "StringTables", "string_tables", "words_of"]
@@ -50,7 +52,7 @@ def words_of(vocabulary: Vocabulary) -> Words:
     with _LOCK:
         known = _CACHE.setdefault(vocabulary, {})
         if "words" not in known:
-            known["words"] = Words(vocabulary_trie(vocabulary))
+            known["words"] = vocabulary_words(vocabulary)
             if automaton_kernels() is not None:
                 kinds()  # walks inside strings need them; here they are no part of a first mask
         words: Words = known["words"]
@@ -98,11 +100,12 @@ class StringTables:
         assert begun is not None
         texts: list[bool] = []
         ends: list[bool] = []
-        nodes = np.arange(1, 1 + int(trie.child_count[0]))
+        nodes, _ = children(trie, np.zeros(1, dtype=np.int64))
         states = np.full(len(nodes), begun.state, dtype=np.int32)
         counts = np.zeros(len(nodes), dtype=np.int32)
         dead, inside, needs = [], [], []
-        ending, lengths, rests = [], [], []
+        ending, lengths = [], []
+        rests: list[int] = []
         number: dict[bytes, int] = {b"": 0}
         depth = 1
         while len(nodes):
@@ -111,41 +114,39 @@ class StringTables:
             for codes_of, state in zip(table, here.tolist(), strict=True):
                 found = machine.every_code(state)
                 codes_of[[*found]] = [*found.values()]
-            codes = table[row, trie.byte.take(nodes)]
+            codes = table[row, bytes_at(trie, nodes)]
             for state in machine.states[len(texts) :]:
                 texts.append(state[0] == "text")
                 ends.append(state[0] == "colon")
             is_text, is_end = np.array(texts), np.array(ends)
             gone = codes == -1
-            dead.append(_tokens(trie, nodes[gone], trie.last))
+            dead.append(tokens_below(trie, nodes[gone])[0])
             closed = (codes < -1) | is_end.take(np.maximum(codes, 0))
-            for node, count in zip(nodes[closed].tolist(), counts[closed].tolist(), strict=True):
-                for token in trie.order[trie.first[node] : trie.last[node]].tolist():
-                    ending.append(token)
-                    lengths.append(count)
-                    rests.append(number.setdefault(token_bytes[token][depth:], len(number)))
+            ended, which = tokens_below(trie, nodes[closed])
+            ending.append(ended)
+            lengths.append(counts[closed].take(which))
+            rests += [number.setdefault(token_bytes[token][depth:], len(number)) for token in ended.tolist()]
             kept = (~gone & ~closed).nonzero()[0]
             nodes, codes, states, counts = nodes.take(kept), codes.take(kept), states.take(kept), counts.take(kept)
             # A character is counted at its first byte, an escape sequence when it is complete.
             inside_text = is_text.take(codes)
-            counts = counts + (inside_text & (~is_text.take(states) | _LEADS.take(trie.byte.take(nodes))))
-            here = trie.own.take(nodes) - trie.first.take(nodes)
-            inside.append(trie.order.take(members(trie.first.take(nodes), here)))
-            needs.append((counts + ~inside_text).repeat(here))
-            below = trie.child_count.take(nodes)
-            nodes = members(trie.child_start.take(nodes), below)
+            counts = counts + (inside_text & (~is_text.take(states) | _LEADS.take(bytes_at(trie, nodes))))
+            staying, which = tokens_at(trie, nodes)
+            inside.append(staying)
+            needs.append((counts + ~inside_text).take(which))
+            nodes, below = children(trie, nodes)
             states, counts = codes.repeat(below), counts.repeat(below)
             depth += 1
         self.dead: NDArray[np.int32] = joined(dead).astype(np.int32)
         order = joined(needs).argsort(kind="stable")
         self.inside: NDArray[np.int32] = joined(inside)[order].astype(np.int32)
         self.needs: NDArray[np.int32] = joined(needs)[order].astype(np.int32)
-        self.ending: NDArray[np.int32] = np.array(ending, dtype=np.int32)
-        self.lengths: NDArray[np.int32] = np.array(lengths, dtype=np.int32)
+        self.ending: NDArray[np.int32] = joined(ending).astype(np.int32)
+        self.lengths: NDArray[np.int32] = joined(lengths).astype(np.int32)
         self.rest: NDArray[np.int32] = np.array(rests, dtype=np.int32)
         self.rests = list(number)
         self.index: NDArray[np.int32] = np.full(len(token_bytes), -1, dtype=np.int32)
-        self.index[self.ending] = np.arange(len(ending))
+        self.index[self.ending] = np.arange(len(self.ending))
         self.longest = int(max(self.needs.max(initial=0), self.lengths.max(initial=0)))
         self.rest_words = Words(Trie(Vocabulary(self.rests, name="rests"))) if len(self.rests) > 1 else None
 
@@ -230,16 +231,15 @@ class StringRows:
                 if code < DEAD:
                     code, _ = self._machine.applied(code, stack)
                 completed.append((node, code != DEAD))
-                if code != DEAD:
+                if code != DEAD and self._words.has_children(node):
                     going.append((node, code, stack))
         after = sorted(self._walk.below(self._words, going).allowed(self._words)) if going else []
 
         def make() -> TokenSet:
-            ends, trie = tables.has_rest(rests), self._words.trie
+            ends, words = tables.has_rest(rests), self._words
             for node, lives in completed:
-                first, own, last = int(trie.first[node]), int(trie.own[node]), int(trie.last[node])
-                ends[tables.index[trie.order[first:own]]] = lives
-                ends[tables.index[trie.order[own:last]]] = False
+                ends[tables.index[words.ids(words.span(node))]] = lives
+                ends[tables.index[words.ids(words.span_below(node))]] = False
             ends[tables.index[after]] = True
             return self._set(tables, 1 << 30, ends)
 
@@ -266,20 +266,17 @@ class StringRows:
         if known is not None:
             return known
         found: list[tuple[int, int]] = []
-        trie, find = self._words.trie, self._words.bytes.find
-        starts, sizes = trie.child_start.data, trie.child_count.data
+        words = self._words
         pending = [(0, content_state)]
         while pending:
             node, before = pending.pop()
-            first = starts[node]
-            end = first + sizes[node]
             label = automaton.outputs[before]
             if label is not None and label[0] == "name":
-                child = find(_QUOTE, first, end)
+                child = words.child(node, _QUOTE)
                 if child >= 0:
                     found.append((child, before))
             for byte, after in context.keys.in_tree(before)[1].items():
-                child = find(byte, first, end)
+                child = words.child(node, byte)
                 if child >= 0:
                     pending.append((child, after))
         if len(self._completed) >= _MOST_REMEMBERED:
@@ -303,8 +300,3 @@ class StringRows:
                 self._after.clear()
             self._after[key] = known
         return known
-
-
-def _tokens(trie: Trie, nodes: NDArray[Any], stop: NDArray[np.int32]) -> NDArray[np.int32]:
-    first = trie.first.take(nodes)
-    return trie.order.take(members(first, stop.take(nodes) - first))

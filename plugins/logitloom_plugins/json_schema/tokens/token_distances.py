@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata.lift.words import Words
 from logitloom.constraints import UNKNOWN
 from logitloom_plugins.json_schema.structure.completion import Completions
 from logitloom_plugins.json_schema.structure.string_states import StringContext
 from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
-from logitloom_plugins.json_schema.tokens.token_walk import Words
 
 __all__ = ["TokenDistances"]
 
@@ -76,10 +76,10 @@ class TokenDistances:
         The work is bounded. Shorter tokens are looked at first. Those that write the completion are always there.
         """
         machine, completions = self.machine, self._completions
-        starts, sizes, texts = self._words.starts, self._words.sizes, self._words.bytes
+        words = self._words
         completions.begin_counting()
         self._least.clear()
-        found = _FoundDistances(self._words.trie.order, self._size)
+        found = _FoundDistances(words.order, self._size)
         self._along(position, found)
         pending = deque([(0, position)])
         #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
@@ -94,13 +94,13 @@ class TokenDistances:
             if state[0] == "text" and not at.items.frame and at.state not in machine.tracked:
                 strings.setdefault((state[1], at.stack), []).append((node, state[2], state[3]))
                 continue
-            for child in range(starts[node], starts[node] + sizes[node]):
-                reached = machine.read(at, texts[child : child + 1])
+            for child in words.children(node):
+                reached = machine.read(at, words.byte(child))
                 completions.work += _NODE
                 if reached is None:
                     continue
                 self._add(child, reached, found)
-                if sizes[child]:
+                if words.has_children(child):
                     pending.append((child, reached))
         return *found.sorted(), completions.work < _MOST_WORK
 
@@ -110,12 +110,12 @@ class TokenDistances:
         fewest = [] if text is None else self._fewest_of_ends(text)
         words, node = self._words, 0
         for left, byte in zip(range(len(fewest) - 2, -1, -1), text or b"", strict=False):
-            begin = words.starts[node]
-            node = words.bytes.find(byte, begin, begin + words.sizes[node])
+            node = words.child(node, byte)
             if node < 0:
                 return
-            if words.own[node] > words.first[node]:
-                found.add(words.first[node], words.own[node], min(fewest[left], UNKNOWN))
+            first, own = words.span(node)
+            if own > first:
+                found.add(first, own, min(fewest[left], UNKNOWN))
 
     def _in_string(
         self, context: StringContext, stack: Stack, begun: list[tuple[int, int, int]], found: _FoundDistances
@@ -136,7 +136,7 @@ class TokenDistances:
         following = []
         for node, (content_state, count), _ in ends:
             completions.work += _NODE
-            reached = machine.read(Position(context.text(content_state, count), stack), words.bytes[node : node + 1])
+            reached = machine.read(Position(context.text(content_state, count), stack), words.byte(node))
             if reached is not None and completions.work < _MOST_WORK:
                 self._add(node, reached, found)
                 following.append((node, reached))
@@ -144,7 +144,7 @@ class TokenDistances:
 
     def _add(self, node: int, reached: Position, found: _FoundDistances) -> None:
         """Add the tokens that end at a node, unless too much has been counted."""
-        first, own = self._words.first[node], self._words.own[node]
+        first, own = self._words.span(node)
         if own > first and self._completions.work < _MOST_WORK:
             found.add(first, own, self.least(reached))
 

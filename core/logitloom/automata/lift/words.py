@@ -1,0 +1,218 @@
+"""A prefix trie read node by node: the words of the trie, and where a walk of single nodes goes on.
+
+A word is an entry of the trie: a token, or any other text that a trie was made of. Callers hold nodes as numbers and
+ask :class:`Words` for what is at them and below them.
+"""
+
+from __future__ import annotations
+
+import bisect
+import weakref
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.array_ranges import joined, members
+from logitloom.automata.lift.trie import Trie, vocabulary_trie
+from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at
+from logitloom.vocabulary import Vocabulary
+
+__all__ = ["Words", "WordsAfterBlanks", "vocabulary_words"]
+
+_BLANKS: Final = b" \n\t\r"
+
+
+class WordsAfterBlanks:
+    """The nodes whose prefix is whitespace, perhaps none, and then a certain byte.
+
+    Args:
+        nodes: the nodes.
+        depths: the lengths of the whitespace, ascending.
+        sizes: the number of children of each node of the trie.
+    """
+
+    def __init__(self, nodes: NDArray[Any], depths: list[int], sizes: NDArray[np.int32]) -> None:
+        self._nodes, self._depths, self._sizes = nodes, depths, sizes
+        self._known: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+
+    def between(self, least: int, most: int) -> tuple[list[int], list[int]]:
+        """The nodes after ``least`` to ``most`` characters of whitespace, and those of them that have children."""
+        known = self._known.get((least, most))
+        if known is None:
+            nodes = self._nodes[bisect.bisect_left(self._depths, least) : bisect.bisect_right(self._depths, most)]
+            known = nodes.tolist(), nodes[self._sizes.take(nodes) > 0].tolist()
+            self._known[least, most] = known
+        return known
+
+
+class Words:
+    """The words of a trie.
+
+    Args:
+        trie: the trie.
+
+    Attributes:
+        trie: the trie.
+        order: the ids of the words, sorted by their bytes; positions of words are indices into it.
+        blank_depths: the length of each prefix that is whitespace alone, in the order of the nodes.
+        after: by byte the nodes whose prefix is whitespace, or nothing, followed by that byte.
+
+    Example:
+        >>> from logitloom.automata.lift.trie import vocabulary_trie
+        >>> from logitloom.vocabulary import Vocabulary
+        >>> words = Words(vocabulary_trie(Vocabulary([b"a", b"ab", b" a", b"c"])))
+        >>> node = words.node(b"a")
+        >>> words.bytes_below(node), words.ids(words.span(node)), words.reads(0, {97: 5, 99: -1, 100: 7})
+        (b'b', [0], [(2, 5, True)])
+    """
+
+    def __init__(self, trie: Trie) -> None:
+        self.trie = trie
+        self.order: NDArray[np.int32] = trie.order
+        # Single entries are read faster from bytes and memory views than from arrays.
+        self._bytes = trie.byte.tobytes()
+        self._first, self._own, self._last = trie.first.data, trie.own.data, trie.last.data
+        self._starts, self._sizes, self._ids = trie.child_start.data, trie.child_count.data, trie.order.data
+        blank = np.zeros(256, dtype=bool)
+        blank[list(_BLANKS)] = True
+        level, depth = np.zeros(1, dtype=np.int64), 0
+        nodes, depths, after, before = [], [], [], []
+        while len(level):
+            below, _ = children(trie, level)
+            is_blank = blank[bytes_at(trie, below)]
+            after.append(below[~is_blank])
+            before.append(np.full(len(after[-1]), depth))
+            level, depth = below[is_blank], depth + 1
+            nodes.append(level)
+            depths.append(np.full(len(level), depth))
+        self._blank_nodes: NDArray[np.int64] = np.concatenate(nodes)
+        self.blank_depths: list[int] = np.concatenate(depths).tolist()
+        self._blank_words: dict[int, list[int]] = {}
+        # Levels are visited in order, so depths are ascending.
+        following, depths_before = joined(after), joined(before)
+        read = bytes_at(trie, following)
+        self.after: dict[int, WordsAfterBlanks] = {}
+        for byte in np.unique(read).tolist():
+            here = read == byte
+            self.after[byte] = WordsAfterBlanks(following[here], depths_before[here].tolist(), trie.child_count)
+
+    # --- one node -------------------------------------------------------------------------------------------------
+
+    def reads(self, node: int, row: Mapping[int, int]) -> list[tuple[int, int, bool]]:
+        """The children of a node that a row of codes reads.
+
+        Args:
+            node: a node.
+            row: codes by byte; -1, like no entry, says that the byte is not read.
+
+        Returns:
+            The children, each with its code and whether it has children.
+        """
+        first, sizes = self._starts[node], self._sizes
+        end = first + sizes[node]
+        # Either the children or the bytes of the row are looked through, whichever are fewer.
+        if end - first < len(row):
+            texts, code_of = self._bytes, row.get
+            return [
+                (child, code, sizes[child] > 0)
+                for child in range(first, end)
+                if (code := code_of(texts[child], -1)) != -1
+            ]
+        find = self._bytes.find
+        return [
+            (child, code, sizes[child] > 0)
+            for byte, code in row.items()
+            if (child := find(byte, first, end)) >= 0 and code != -1
+        ]
+
+    def bytes_below(self, node: int) -> bytes:
+        """The bytes of the children of a node, ascending."""
+        first = self._starts[node]
+        return self._bytes[first : first + self._sizes[node]]
+
+    def children(self, node: int) -> range:
+        """The children of a node, in the order of :meth:`bytes_below`."""
+        first = self._starts[node]
+        return range(first, first + self._sizes[node])
+
+    def child(self, node: int, byte: int) -> int:
+        """The child of a node at a byte, -1 if there is none."""
+        first = self._starts[node]
+        return self._bytes.find(byte, first, first + self._sizes[node])
+
+    def has_children(self, node: int) -> bool:
+        """Whether longer words begin with the prefix of a node."""
+        return self._sizes[node] > 0
+
+    def byte(self, node: int) -> bytes:
+        """The last byte of the prefix of a node."""
+        return self._bytes[node : node + 1]
+
+    def node(self, text: bytes) -> int:
+        """The node whose prefix is ``text``, 0 if there is none."""
+        node = 0
+        for byte in text:
+            node = self.child(node, byte)
+            if node < 0:
+                return 0
+        return node
+
+    def span(self, node: int) -> tuple[int, int]:
+        """The positions of the words that end at a node: the first, and the first after them."""
+        return self._first[node], self._own[node]
+
+    def span_below(self, node: int) -> tuple[int, int]:
+        """The positions of the words below a node, which do not include the words that end at the node."""
+        return self._own[node], self._last[node]
+
+    def ids(self, span: tuple[int, int]) -> list[int]:
+        """The words at a range of positions."""
+        found: list[int] = self._ids[span[0] : span[1]].tolist()
+        return found
+
+    # --- many nodes -----------------------------------------------------------------------------------------------
+
+    def listed_at(self, nodes: list[int], blanks: int = 0) -> list[int]:
+        """The words that end at nodes and at the first ``blanks`` nodes of whitespace, for few nodes."""
+        first, own, ids = self._first, self._own, self._ids
+        if blanks not in self._blank_words:
+            self._blank_words[blanks] = sorted(tokens_at(self.trie, self._blank_nodes[:blanks])[0].tolist())
+        found = self._blank_words[blanks].copy()
+        for node in nodes:
+            begin = first[node]
+            end = own[node]
+            if begin != end:
+                found += ids[begin:end]
+        return found
+
+    def all_at(self, nodes: list[int], blanks: int, positions: list[NDArray[Any]]) -> NDArray[np.int32]:
+        """The words of :meth:`listed_at`, for many nodes, and those at the given positions."""
+        trie, at = self.trie, np.array(nodes, dtype=np.int64)
+        if blanks:
+            at = np.concatenate([at, self._blank_nodes[:blanks]])
+        first = trie.first.take(at)
+        return trie.order.take(joined([members(first, trie.own.take(at) - first), *positions]))
+
+    def ids_of(self, ended: list[int], whole: list[int]) -> NDArray[np.int32]:
+        """The words that end at some nodes, and those that begin with the prefixes of other nodes."""
+        trie = self.trie
+        first, first_whole = trie.first.take(ended), trie.first.take(whole)
+        positions = [
+            members(first, trie.own.take(ended) - first),
+            members(first_whole, trie.last.take(whole) - first_whole),
+        ]
+        found: NDArray[np.int32] = trie.order.take(np.concatenate(positions))
+        return found
+
+
+_CACHE: weakref.WeakKeyDictionary[Vocabulary, Words] = weakref.WeakKeyDictionary()
+
+
+def vocabulary_words(vocabulary: Vocabulary) -> Words:
+    """The words of a vocabulary's trie, made once per vocabulary object and kept as long as that object."""
+    known = _CACHE.get(vocabulary)
+    if known is None:
+        known = _CACHE[vocabulary] = Words(vocabulary_trie(vocabulary))
+    return known
