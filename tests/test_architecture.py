@@ -15,7 +15,7 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from logitloom import errors
+from logitloom import errors, processors
 from logitloom.automata.lift.trie import NODE
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor
 from logitloom.host import registry
@@ -24,7 +24,11 @@ ROOT = Path(__file__).parent.parent
 CORE, PLUGINS, CONTRIB = ROOT / "core", ROOT / "plugins", ROOT / "contrib"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 GROUPS = PROJECT["project"]["entry-points"]
-ENTRY_POINTS = {k.removeprefix("logitloom."): v for k, v in GROUPS.items() if k.startswith("logitloom.")}
+ENTRY_POINTS = {
+    k.removeprefix("logitloom."): v
+    for k, v in GROUPS.items()
+    if k.startswith("logitloom.") and k != registry.ROLE_GROUP
+}
 
 #: Where each kind of built-in plug-in lives; engines are modules of contrib.
 FOLDERS = {
@@ -293,64 +297,74 @@ def test_rooms_of_core_do_not_import_each_other():
     assert cycles(rooms) == []
 
 
-#: Functions that take the name of a plug-in, or a processor's name with its options.
-LOADS = {"load_plugin", "import_plugin", "load", "describe"}
-#: Healing puts the processor ``heal`` around each constraint of a chain. That processor is a combinator of plugins.
-MAY_NAME = {"core/logitloom/generation/healing.py": {"heal"}}
+#: Where a word in core is the name of a built-in processor and means something else.
+OTHER_MEANINGS = {
+    "core/logitloom/automata/__init__.py": {"choice"},  # the operation on automata
+    "core/logitloom/automata/algebra.py": {"choice"},
+    "core/logitloom/automata/compilation_budget.py": {"budget"},  # the limits of a compilation
+    "core/logitloom/automata/deterministic/finite_language.py": {"choice"},
+    "core/logitloom/cli/check.py": {"json"},  # the form of what a command prints
+    "core/logitloom/cli/server_check.py": {"temperature"},  # a field of requests
+    "core/logitloom/engines/written_text.py": {"stop"},  # why a text ended
+    "core/logitloom/generation/__init__.py": {"heal"},  # the function, and the argument of generators
+    "core/logitloom/generation/beam_search.py": {"stop"},
+    "core/logitloom/generation/continuous.py": {"stop"},
+    "core/logitloom/generation/generator.py": {"heal"},
+    "core/logitloom/generation/healing.py": {"heal"},
+    "core/logitloom/generation/loop.py": {"stop"},
+    "core/logitloom/testing/_samples.py": {"top_k"},  # the operation of backends
+}
 
 
-def names_in(argument: ast.expr, constants: dict[str, ast.expr]) -> set[str]:
-    """The strings of an argument that may be names: itself, or the first of a pair; constants of the module count."""
-    if isinstance(argument, ast.Starred):
-        return names_in(argument.value, constants)
-    if isinstance(argument, (ast.Tuple, ast.List)):
-        return set().union(*(names_in(each, constants) for each in argument.elts))
-    if isinstance(argument, ast.Name) and argument.id in constants:
-        return names_in(constants[argument.id], {})
-    return {argument.value} if isinstance(argument, ast.Constant) and isinstance(argument.value, str) else set()
-
-
-def plugins_named(source: str) -> set[str]:
-    """The built-in plug-ins that a module loads by a name that stands in the module."""
-    tree = ast.parse(source)
-    constants = {
-        target.id: node.value
-        for node in tree.body
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
-    known = set().union(*(ENTRY_POINTS[kind] for kind in ENTRY_POINTS))
-    named = set()
-    for node in ast.walk(tree):
-        function = getattr(node, "func", None)
-        if isinstance(node, ast.Call) and getattr(function, "attr", getattr(function, "id", "")) in LOADS:
-            named |= set().union(
-                *(names_in(each, constants) for each in (*node.args, *(k.value for k in node.keywords)))
-            )
-    return named & known
+def processors_named(source: str) -> set[str]:
+    """The built-in processors whose names are texts of a module, documentation apart."""
+    texts = {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)}
+    return {text for text in texts if isinstance(text, str)} & ENTRY_POINTS["processors"].keys()
 
 
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ('registry.load_plugin("models", "llama")', {"llama"}),
         ('processors.load(("stop", {"strings": strings}))', {"stop"}),
-        ('processors.load(["heal", {**options, "inner": [link]}]).links', {"heal"}),
-        ('NAME = "regex"\nprocessors.load(NAME)', {"regex"}),
-        ('MARKS: Final = ["top_k", "min_p"]\nprocessors.load(*MARKS)', {"top_k", "min_p"}),
-        ('"""processors.load("top_k")"""\nprocessors.load(name)\njson.load(file)', set()),
+        ('given = {"regex": {"pattern": pattern}}', {"regex"}),
+        ('name, source = ("grammar", "grammar") if flag else ("json", "schema")', {"grammar", "json"}),
+        ('"""Loads "top_k"."""\nprocessors.load(name)\njson.load(file)', set()),
     ],
 )
-def test_names_of_plugins_in_calls_are_found(source, named):
-    assert plugins_named(source) == named
+def test_names_of_processors_are_found_wherever_they_stand(source, named):
+    assert processors_named(source) == named
 
 
 @pytest.mark.parametrize("path", modules(CORE), ids=name_of)
-def test_core_names_no_plugin(path):
-    """No module loads a plug-in by a name that stands in it, as a constant or in the call."""
+def test_core_names_no_processor(path):
+    """Core asks for the processor of a task (``registry.role``); its words that are names, too, mean something else."""
     if name_of(path) != LISTS_BUILT_INS:
-        assert plugins_named(path.read_text(encoding="utf-8")) == MAY_NAME.get(name_of(path), set())
+        assert processors_named(path.read_text(encoding="utf-8")) == OTHER_MEANINGS.get(name_of(path), set())
+
+
+#: Functions that take the name of a plug-in.
+LOADS = {"load_plugin", "import_plugin"}
+
+
+def plugins_named(source: str) -> set[str]:
+    """The built-in plug-ins of other kinds that a module loads by a name that stands in the call."""
+    named = set()
+    for node in ast.walk(ast.parse(source)):
+        function = getattr(node, "func", None)
+        if isinstance(node, ast.Call) and getattr(function, "attr", getattr(function, "id", "")) in LOADS:
+            named |= {
+                each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            }
+    return named & set().union(*(points.keys() for points in ENTRY_POINTS.values()))
+
+
+def test_names_of_plugins_in_calls_are_found():
+    assert plugins_named('registry.load_plugin("models", "llama")\nload_plugin("models", name)') == {"llama"}
+
+
+@pytest.mark.parametrize("path", modules(CORE), ids=name_of)
+def test_core_loads_no_plugin_by_name(path):
+    assert plugins_named(path.read_text(encoding="utf-8")) == set()
 
 
 #: The floors of contrib, from the ground up.
@@ -569,8 +583,19 @@ def test_models_are_packages_of_contrib():
         assert (CONTRIB / package / module.replace(".", "/")).is_dir()
 
 
-def test_kinds_of_entry_points_are_those_of_the_registry():
+def test_groups_of_entry_points_are_those_of_the_registry():
     assert set(ENTRY_POINTS) <= set(registry.GROUPS)
+    assert set(GROUPS) - {"vllm.logits_processors", "vllm.general_plugins", registry.ROLE_GROUP} == {
+        registry.GROUPS[kind] for kind in ENTRY_POINTS
+    }
+
+
+def test_the_roles_of_core_are_options_of_built_in_processors():
+    for task in GROUPS[registry.ROLE_GROUP]:
+        name, option = registry.role(task)
+        assert option in {declared.name for declared in processors.describe(name).options}
+    with pytest.raises(errors.UnknownPlugin, match="names a processor for 'nothing'"):
+        registry.role("nothing")
 
 
 def test_the_installed_entry_points_are_those_of_the_project():

@@ -133,7 +133,7 @@ def load(
         named: dict[str, Any] = dict(unexpected)
         given = ", ".join(f"{name}={shown(value)}" for name, value in named.items())
         pairs = ", ".join(f"{name!r}: {shown(value)}" for name, value in named.items())
-        first = next((spec for spec in specs if isinstance(spec, str)), "top_k")
+        first = next((spec for spec in specs if isinstance(spec, str)), "NAME")
         raise UnknownOption(
             f"load() takes no argument {given}. Options stand with the name of their processor: "
             f"load(({first!r}, {{{pairs}}}))."

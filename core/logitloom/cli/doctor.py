@@ -114,7 +114,7 @@ def mistaken() -> list[tuple[str, str, str, str]]:
     Returns:
         Per entry point its group, its name, its distribution, and a sentence that says what is wrong and what to do.
     """
-    known = {*registry.GROUPS.values(), registry.INTERFACE_GROUP}
+    known = {*registry.GROUPS.values(), registry.INTERFACE_GROUP, registry.ROLE_GROUP}
     found = []
     points = installed().points
     for group in sorted({point.group for point in points}):

@@ -357,14 +357,17 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
         settings.setdefault(label, {})[option] = value
     if arguments.chain and arguments.use:
         raise OptionError("Give either --chain or --use, not both: the document holds the whole chain.")
-    given = {
-        "regex": {} if arguments.regex is None else {"pattern": arguments.regex},
-        "choice": {"choices": tuple(arguments.choice)} if arguments.choice else {},
-        "json": {} if arguments.json_schema is None else {"schema": schema_argument(arguments.json_schema)},
-        "grammar": {} if arguments.grammar is None else {"grammar": Path(arguments.grammar)},
-        "stop": {"strings": tuple(arguments.stop)} if arguments.stop else {},
+    values = {
+        "pattern": arguments.regex,
+        "texts": tuple(arguments.choice) or None,
+        "json_schema": None if arguments.json_schema is None else schema_argument(arguments.json_schema),
+        "grammar_text": None if arguments.grammar is None else Path(arguments.grammar),
+        "stop_strings": tuple(arguments.stop) or None,
     }
-    shortcuts = {name: options for name, options in given.items() if options}
+    shortcuts = {
+        role.processor: {role.option: value}
+        for role, value in ((registry.role(task), value) for task, value in values.items() if value is not None)
+    }
     if not arguments.chain:
         taken = {name.partition("@")[0] for name in arguments.use}
         early = {label: settings.pop(label) for label in list(settings) if label in shortcuts and label not in taken}

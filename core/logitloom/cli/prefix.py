@@ -38,7 +38,7 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
         OptionError: if the file cannot be read.
         LogitloomError: if the processor cannot be made.
     """
-    if name == "json":
+    if any("flexible" in (o.choices or ()) for o in processors.describe(name).options if o.name == "whitespace"):
         options = {"whitespace": "flexible", **options}  # a text is asked about, not how a model should write it
     processor = processors.load([name, options])[name]
     text = _read(file)

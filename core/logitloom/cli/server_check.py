@@ -14,6 +14,7 @@ from http.client import HTTPException
 from typing import Any, Final
 
 from logitloom.errors import LogitloomError
+from logitloom.host import registry
 
 __all__ = ["ServerCheckFailed", "check_server"]
 
@@ -55,7 +56,8 @@ def check_server(url: str, *, model: str | None = None, timeout: float = _SECOND
                 f"{base}/models names no model. Name one that the server serves with --model."
             ) from error
     nonce = "".join(secrets.choice("bdfghjkmnpqrstvwz23456789") for _ in range(12))
-    chain = json.dumps([{"use": "choice", "options": {"choices": [nonce]}}])
+    one_of = registry.role("texts")
+    chain = json.dumps([{"use": one_of.processor, "options": {one_of.option: [nonce]}}])
     answers: dict[str, str] = {}
     for place in _PLACES:
         field = {"vllm_xargs": {"logitloom": chain}} if place.startswith("vllm") else {"logitloom": chain}

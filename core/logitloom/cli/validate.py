@@ -69,7 +69,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile with every engine, print."""
-    name, source = ("grammar", "grammar") if arguments.grammar else ("json", "schema")
+    name, source = registry.role("grammar_text" if arguments.grammar else "json_schema")
     given = Path(arguments.file) if arguments.grammar else schema_argument(arguments.file)
     options = {source: given} | _settings(arguments.settings, name)
     if arguments.prefix is not None:

@@ -20,6 +20,7 @@ from logitloom.automata.lift.trie_walk import begins_longer_token
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
 from logitloom.errors import GenerationError
+from logitloom.host.registry import role
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["Healed", "heal", "removed_tokens"]
@@ -92,10 +93,11 @@ def heal(
         options |= {"prompts": kept, "in_order": in_order}
     if not in_order:
         _check_distinct(kept, removed)
-    links = [_healed(link, options) for link in chain.links]
+    name = role("healing").processor
+    links = [_healed(link, name, options) for link in chain.links]
     if not any(link is not before for link, before in zip(links, chain.links, strict=True)):
         at = next((i for i, link in enumerate(links) if link.declared("stage") == "warp"), len(links))
-        links[at:at] = processors.load(["heal", options]).links
+        links[at:at] = processors.load([name, options]).links
     healed = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
     return Healed(kept, healed, removed, texts)
 
@@ -129,8 +131,10 @@ def removed_tokens(prompt: Sequence[int], vocabulary: Vocabulary) -> int:
     return count
 
 
-def _healed(link: Link, options: dict[str, Any]) -> Link:
-    """The link with a constraint that begins where the whole prompt ends; other links as they are."""
+def _healed(link: Link, name: str, options: dict[str, Any]) -> Link:
+    """The link with a constraint that begins where the whole prompt ends, in the processor of that name; other links
+    as they are.
+    """
     missing = object()
     constraint = getattr(link.processor, "constraint", missing)
     if constraint is missing:
@@ -140,7 +144,7 @@ def _healed(link: Link, options: dict[str, Any]) -> Link:
             f"Token healing cannot start {link.label!r} within a token, because it has inner processors that are no "
             f"constraints. Put those into the chain itself, or leave healing out."
         )
-    (healed,) = processors.load(["heal", {**options, "inner": [link]}]).links
+    (healed,) = processors.load([name, {**options, "inner": [link]}]).links
     return dataclasses.replace(healed, label=link.label)
 
 

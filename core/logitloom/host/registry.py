@@ -44,7 +44,9 @@ __all__ = [
     "BUILT_IN",
     "GROUPS",
     "INTERFACE_GROUP",
+    "ROLE_GROUP",
     "PluginRecord",
+    "Role",
     "TokenizerReaders",
     "available",
     "load_backend",
@@ -52,6 +54,7 @@ __all__ = [
     "read_vocabulary",
     "refresh",
     "register",
+    "role",
     "tokenizer_readers",
     "unregister",
 ]
@@ -71,6 +74,10 @@ GROUPS: dict[str, str] = {
 
 #: Entry-point group in which a distribution declares the interface it was written for: ``version = "v1"``.
 INTERFACE_GROUP = "logitloom.interface"
+
+#: Entry-point group in which a distribution names the processor and option for a task of core, such as
+#: ``pattern = "regex:pattern"``.
+ROLE_GROUP = "logitloom.roles"
 
 #: Distribution whose plug-ins are the built-in ones.
 BUILT_IN = "logitloom"
@@ -163,6 +170,7 @@ def refresh() -> None:
     forget_entry_points()
     _missing_requirements.cache_clear()
     _interface_of.cache_clear()
+    role.cache_clear()
     _load_entry_point.cache_clear()
     _forget_loaded()
 
@@ -312,6 +320,43 @@ def unregister(name: str, *, kind: str = "processors") -> None:
         raise UnknownPlugin(f"No plug-in was registered as {name!r} among {kind} in this process.")
     del _REGISTERED[kind, name]
     _forget_loaded()
+
+
+class Role(NamedTuple):
+    """What a command or a decoding loop of core uses for a task.
+
+    Attributes:
+        processor: the name of a processor.
+        option: the option that takes what the task is about.
+    """
+
+    processor: str
+    option: str
+
+
+@cache
+def role(task: str) -> Role:
+    """The processor for a task of core, such as the one for the pattern of ``logitloom generate --regex``.
+
+    Args:
+        task: a name in the entry-point group :data:`ROLE_GROUP`. Of several distributions logitloom's own counts.
+
+    Raises:
+        UnknownPlugin: no distribution names a processor for the task.
+
+    Example:
+        >>> role("pattern")
+        Role(processor='regex', option='pattern')
+    """
+    named = [point for point in entry_points_of(ROLE_GROUP) if point.name == task]
+    if not named:
+        raise UnknownPlugin(
+            f"No installed distribution names a processor for {task!r} in the group {ROLE_GROUP!r} of its entry "
+            f"points. Install logitloom again."
+        )
+    point = min(named, key=lambda point: _distribution_of(point) != BUILT_IN)
+    processor, _, option = (part.strip() for part in point.value.partition(":"))
+    return Role(processor, option)
 
 
 def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from logitloom import processors
-from logitloom.arrays.backend import Backend
+from logitloom.arrays.backend import Array, Backend
+from logitloom.context import Context
 from logitloom.generation import Generator, candidates
 from logitloom.generation.candidates import DraftRequest, Drafts
 from logitloom.host import options as opts
@@ -20,6 +21,23 @@ from logitloom.testing.toy_model import ToyModel
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["CandidateConformance"]
+
+
+class Tired:
+    """Lowers the logit of a token each time that a row accepts it. The state ``[rows, vocab]`` counts how often."""
+
+    stage = "penalty"
+
+    def init_state(self, context: Context) -> Array:
+        """No token was accepted."""
+        return context.backend.asarray(np.zeros((context.batch, context.vocab_size), dtype=np.float32))
+
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        """Count the accepted tokens, and subtract."""
+        backend = context.backend
+        if context.tokens is not None:
+            state = backend.add_at(state, context.tokens, 1.0, context.donate_state)
+        return backend.add(logits, state * -0.75, context.donate), state
 
 
 class CandidateConformance(Conformance):
@@ -45,7 +63,7 @@ class CandidateConformance(Conformance):
 
     candidates: ClassVar[Any] = None
     cases: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
-    chain: ClassVar[Sequence[Any]] = (("repetition_penalty", {"penalty": 1.2}), ("no_repeat_ngram", {"n": 3}))
+    chain: ClassVar[Sequence[Any]] = (Tired(),)
     vocabulary: ClassVar[Vocabulary] = Vocabulary([*(bytes([97 + i]) for i in range(14)), b"ab", b""], eos=[15])
 
     def target(self, backend: Backend) -> Any:

@@ -11,14 +11,11 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import pytest
 
-from logitloom import processors
-from logitloom.chain import Chain
+from logitloom import Chain, Vocabulary, processors
 from logitloom.errors import LogitloomError
-from logitloom.generation import Generator
-from logitloom.generation.sampled import Sampled
-from logitloom.testing.conformance import Conformance
+from logitloom.generation import Generator, Sampled
+from logitloom.testing import Conformance
 from logitloom.trace import RecordedChain
-from logitloom.vocabulary import Vocabulary
 
 __all__ = ["CHAINS", "RECORDED", "Answer", "EngineTextConformance", "chain_named"]
 
