@@ -71,7 +71,10 @@ class LLGuidance:
             space = "" if whitespace == "compact" else " "
             options |= {"item_separator": "," + space, "key_separator": ":" + space}
         text = json.dumps(schema if isinstance(schema, dict) else {} if schema else {"not": {}})
-        grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options)
+        try:
+            grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options)
+        except ValueError as error:
+            raise UnsupportedSchema(f"{_NAME} refuses the schema: {error!s:.400}") from None
         wrong = llguidance.LLMatcher.validate_grammar(grammar).strip()
         if wrong.startswith("WARNING") and not strict:
             warnings.warn(f"{_NAME} does not enforce all of the schema: {wrong:.400}", UserWarning, stacklevel=4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from logitloom import processors
 from logitloom.automata import DEAD, Budget
 from logitloom.constraints import Ended
 from logitloom.errors import BudgetExceeded, LogitloomError
@@ -36,6 +38,7 @@ HOSTILE: dict[str, Any] = {
     "deep properties": nested(2_000, "properties"),
     "deep allOf": nested(5_000, "allOf"),
     "deep not": nested(3_000, "not"),
+    "not deeper than another engine reads": nested(300, "not"),
     "huge enum": {"enum": [f"value {i}" for i in range(50_000)]},
     "exponential allOf": {
         "$defs": {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]} for i in range(60)}
@@ -88,6 +91,18 @@ def test_a_hostile_schema_ends_in_an_answer_or_an_error(name: str) -> None:
         pass
     # Not a measurement: a hang would be minutes.
     assert time.monotonic() - begin < 60
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("name", HOSTILE)
+def test_loading_a_hostile_schema_ends_in_a_chain_or_a_sentence(name: str) -> None:
+    sentence = ""
+    try:
+        processors.load(("json", {"schema": HOSTILE[name], "max_seconds": 2}), tokenizer=mixed())
+    except LogitloomError as error:
+        sentence = str(error)
+    assert not re.search(r"\w+Error:", sentence), sentence
+    assert len(sentence) < 500
 
 
 def test_ten_megabytes_of_schema_end_in_an_answer_or_an_error() -> None:
