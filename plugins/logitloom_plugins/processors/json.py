@@ -151,7 +151,7 @@ class Json(ConstraintProcessor):
         try:
             for number, _ in enumerate(machine.states):  # grows on the way
                 with machine.lock:
-                    machine.every_code(number)
+                    machine.codes.every_code(number)
                 if time.thread_time() - begin > self.max_seconds:
                     limit = f"max_seconds={self.max_seconds:g}"
                     break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.text_reader import Position
 
 
 def random_text(machine: Machine, rnd: random.Random, patience: int = 400) -> bytes | None:
@@ -13,7 +13,7 @@ def random_text(machine: Machine, rnd: random.Random, patience: int = 400) -> by
     reached = Position(machine.start)
     written = bytearray()
     while len(written) < patience:
-        possible = machine.possible(reached.state)
+        possible = [*machine.codes.every_code(reached.state)]
         if not reached.stack and machine.accepting(reached.state) and (not possible or rnd.random() < 0.5):
             return bytes(written)
         following = None

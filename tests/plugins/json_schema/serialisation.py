@@ -35,7 +35,7 @@ class _Writer:
         self.values = machine.values
         one_space = machine.whitespace.policy == "one_space"
         self.comma, self.colon = (", ", ": ") if one_space else (",", ":")
-        self.ascii = machine.strings.escapes == "ascii"
+        self.ascii = machine.grammar.escapes == "ascii"
 
     def scalar(self, value: Any) -> str:
         return json.dumps(value, ensure_ascii=self.ascii)

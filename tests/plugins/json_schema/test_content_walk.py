@@ -21,7 +21,8 @@ from logitloom.errors import LogitloomError
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.states import TextState
+from logitloom_plugins.json_schema.structure.text_reader import Position
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens import content_walk, token_walk
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
@@ -161,7 +162,9 @@ def test_tables_for_some_numbers_of_characters_give_the_same_rows(bounds: Any, m
             break
         token = mixed().token_bytes.index(b'"') if at == whole.start else int(dice.choice(going))
         at, others = whole.advance(at, token), parts.advance(others, token)
-    content = machine.states[whole.configuration(before[1][0]).state][1].content
+    state = machine.states[whole.configuration(before[1][0]).state]
+    assert isinstance(state, TextState)
+    content = state.context.content
     monkeypatch.setattr(content_walk, "_MOST_ENTRIES", content.points[-1] * content.automaton.next.size)
     for _, other, mask in before:
         assert parts.mask(other).tolist() == mask.tolist()
@@ -240,7 +243,7 @@ def walked(machine: Machine, vocabulary: Vocabulary) -> list[NumberedTokens]:
     """The tokens of a machine as the compiled loop finds them in strings, and in the other ways."""
     ways = [NumberedTokens(machine, vocabulary) for _ in WAYS]
     for tokens, way in zip(ways, WAYS, strict=True):
-        tokens.walk.content = way(np.array(machine.strings.plain))
+        tokens.walk.content = way(np.array(machine.codes.strings.moves.plain))
     return ways
 
 
@@ -264,11 +267,11 @@ def assert_every_place_agrees(machine: Machine, vocabulary: Vocabulary, beginnin
         for byte in beginning:
             begun = tokens.advance(begun, vocabulary.token_bytes.index(bytes([byte])))
         stack = tokens.configuration(begun).stack
-    context = next(state[1] for state in machine.states if state[0] == "text")
+    context = next(state.context for state in machine.states if isinstance(state, TextState))
     boundaries = np.frombuffer(context.content.automaton.boundaries, dtype=bool)
     for place in np.flatnonzero(boundaries)[:40].tolist():
         for count in lengths(context.content):
-            state = context.text(place, count)
+            state = machine.codes.strings.text(context, place, count)
             if state >= 0:
                 here = Position(state, stack)
                 rows = [row_of(tokens, tokens.at(here)) for tokens in every]

@@ -18,8 +18,9 @@ from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
 from logitloom_plugins.json_schema.structure.machine import accepts, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
 from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.structure.text_reader import Position
 from logitloom_plugins.json_schema.structure.value_counts import values_of
-from logitloom_plugins.json_schema.structure.value_reader import Position, number_of
+from logitloom_plugins.json_schema.structure.value_reader import number_of
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
@@ -102,7 +103,7 @@ def test_every_beginning_of_a_valid_text_may_be_written_and_nothing_else(schema:
         found.add(text)
         if reached.stack is None and machine.accepting(reached.state):
             complete.add(text)
-        for byte in machine.possible(reached.state):
+        for byte in [*machine.codes.every_code(reached.state)]:
             following = machine.read(reached, bytes([byte]))
             if following is not None:
                 pending.append((text + bytes([byte]), following))
@@ -402,7 +403,7 @@ def test_what_texts_have_written_is_left_behind_with_the_machine(monkeypatch: py
             at = tokens.advance(at, single[bytes([byte])])
             assert at >= 0
     assert tokens.machine is not first
-    assert len(tokens.machine.distinct.values) < 1000
+    assert len(tokens.machine.items.values) < 1000
 
 
 def test_long_arrays(monkeypatch: pytest.MonkeyPatch) -> None:

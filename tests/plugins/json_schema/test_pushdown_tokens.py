@@ -14,7 +14,8 @@ from logitloom.automata import Budget
 from logitloom_plugins.json_schema.structure import objects
 from logitloom_plugins.json_schema.structure.machine import read
 from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.states import ObjectState
+from logitloom_plugins.json_schema.structure.text_reader import Position
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.string_rows import string_tables
 from tests.core.automata.vocabularies import mixed
@@ -120,21 +121,21 @@ def test_the_keys_that_may_come_next_are_those_that_lead_somewhere(seed: int) ->
     for _ in range(20):
         reached = Position(machine.start)
         for _ in range(40):
-            bytes_of = machine.possible(reached.state)
+            bytes_of = [*machine.codes.every_code(reached.state)]
             if not bytes_of:
                 break
             following = machine.read(reached, bytes([rnd.choice(bytes_of)]))
             assert following is not None
             reached = following
-    frames = {state[1] for state in machine.states if state[0] == "object"}
+    frames = {state.frame for state in machine.states if isinstance(state, ObjectState)}
     assert frames
     for frame in frames:
         found = 0
         for label, bit in frame.plan.keys.bit.items():
             member = objects.member(frame, label)
-            if member is not None and machine.structure._leads_on(member):
+            if member is not None and machine.grammar.leads_on(member):
                 found |= bit
-        assert machine.structure.key_mask(frame) == found
+        assert machine.grammar.key_mask(frame) == found
 
 
 def test_configurations_that_forbid_the_same_tokens_share_one_row() -> None:
@@ -247,4 +248,4 @@ def test_digits_of_a_low_surrogate_alone_never_begin(escapes: str) -> None:
     for begun, digits in ((b'"\\ud', "0123456789aAbB"), (b'"\\uD83d\\ud', "cCdDeEfF")):
         reached = read(machine, begun)
         assert reached is not None
-        assert sorted(map(chr, machine.possible(reached.state))) == sorted(digits)
+        assert sorted(map(chr, [*machine.codes.every_code(reached.state)])) == sorted(digits)

@@ -24,14 +24,30 @@ from logitloom.automata.deterministic.reach import steps_to
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure import objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
+from logitloom_plugins.json_schema.structure.contexts import NameContext
 from logitloom_plugins.json_schema.structure.keys import Keys
 from logitloom_plugins.json_schema.structure.least_solution import LeastSolution
+from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.satisfiability import Frame
-from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
-from logitloom_plugins.json_schema.structure.value_reader import ItemPosition, Position, Stack, characters_of, number_of
-from logitloom_plugins.json_schema.structure.whitespace import is_begun, relaid, relaid_within, settled
+from logitloom_plugins.json_schema.structure.states import (
+    ArrayState,
+    ColonState,
+    EscapeState,
+    GapState,
+    LiteralState,
+    NumberState,
+    ObjectState,
+    Return,
+    Stack,
+    State,
+    TextState,
+    ValueState,
+)
+from logitloom_plugins.json_schema.structure.text_reader import Position
+from logitloom_plugins.json_schema.structure.value_reader import ItemPosition, characters_of, number_of
+from logitloom_plugins.json_schema.structure.whitespace import FLEXIBLE, Layout, relaid, relaid_within, settled
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Completions"]
@@ -83,7 +99,7 @@ class Completions:
         remembered: bytes of the memory, estimated. It is cleared when they are too many, which changes no result.
     """
 
-    def __init__(self, machine: Any) -> None:
+    def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._values = machine.values
         self.work = 0
@@ -102,7 +118,7 @@ class Completions:
         self._of_stack: dict[tuple[Stack, TruthVector, tuple[Any, ...]], bytes | None] = {}
         self._of_position: dict[Position, bytes | None] = {}
         #: With whitespace: what comes after a string, object or array, in a layout.
-        self._relaid: dict[tuple[bytes, Any], bytes] = {}
+        self._relaid: dict[tuple[bytes, Layout], bytes] = {}
         self._rests: dict[Any, list[bytes]] = {}
         self._of_name: dict[Any, bytes] = {}
         self._short: dict[Any, list[tuple[Any, bytes, Any]]] = {}
@@ -146,7 +162,8 @@ class Completions:
             machine = self._machine
             found = self._searched(position) if position.items.frame else self._complete(position)
             self.work += _POSITION + _WRITTEN * len(found or b"")
-            if found is not None and not position.items.frame and (machine.opening or machine.tracked):
+            must_differ = machine.numbering.opening or machine.numbering.tracked
+            if found is not None and not position.items.frame and must_differ:
                 # Names and items that must differ are judged by reading, as the search does itself.
                 reached = machine.read(position, found)
                 if reached is None or not machine.ends(reached):
@@ -198,22 +215,21 @@ class Completions:
     def _complete(self, position: Position) -> bytes | None:
         number, stack, written, items = position
         self._items = self._items_of(items)
-        names = frozenset() if stack is None else stack.entry[1]
+        names = frozenset() if stack is None else stack.entry.names
         state = self._machine.states[number]
         found = self._joined(self._local(state, names, written), stack)
         if found is None:
             return None
         text, rest = found
-        if not self._machine.whitespace.start:
+        if self._machine.whitespace.start.name == FLEXIBLE:
             return text + rest
-        if state[0] in STRING_KINDS:
+        if isinstance(state, TextState | EscapeState):
             # Inside a string the layout is the layout of the object or array around the string.
-            layout = state[1].used if isinstance(state[1], NameContext) else self._layout(stack)
-            gap, begun = "close", int(state[0] == "escape" and state[4] == "\\")
-            text, after = relaid_within(text, settled(layout), gap, begun)
+            layout = state.context.layout if isinstance(state.context, NameContext) else self._layout(stack)
+            begun = int(isinstance(state, EscapeState) and state.written == "\\")
+            text, after = relaid_within(text, settled(layout), "close", begun)
         else:
-            gap = state[4] if state[0] == "value" else state[2] if state[0] in ("object", "array") else "close"
-            text, after = relaid_within(text, settled(self._layout_of(state)), "close" if gap == "next" else gap)
+            text, after = relaid_within(text, settled(self._layout_of(state)), _gap_of(state))
         key = rest, after
         if key not in self._relaid:
             self._relaid[key] = relaid(rest, after, "close")
@@ -225,20 +241,22 @@ class Completions:
         frame = position.frame
         if frame is None or frame.before is not None:
             return ()
-        return tuple([_canonical(item) for item in self._machine.distinct.listed(frame.entry.done)])
+        return tuple([_canonical(item) for item in self._machine.items.listed(frame.entry.done)])
 
-    def _layout(self, stack: Stack) -> Any:
+    def _layout(self, stack: Stack) -> Layout:
         """The layout of a text after a value that is open at the top of a stack."""
         assert stack is not None
-        return self._layout_of(self._machine.states[next(iter(stack.entry[0].targets.values()))])
+        return self._layout_of(next(iter(stack.entry.back.states.values())))
 
-    def _layout_of(self, state: Any) -> Any:
+    def _layout_of(self, state: State) -> Layout:
         """The layout of a text in a state outside strings."""
-        if state[0] == "number":
-            return self._layout_of(self._machine.states[next(iter(state[3].targets.values()))])
-        if state[0] == "literal":
-            return self._layout_of(state[2])
-        return self._machine.whitespace.start if state[0] == "done" else state[3]
+        if isinstance(state, ValueState | ObjectState | ColonState | ArrayState):
+            return state.layout
+        if isinstance(state, NumberState):
+            return self._layout_of(next(iter(state.back.states.values())))
+        if isinstance(state, LiteralState):
+            return self._layout_of(state.target)
+        return self._machine.whitespace.start
 
     def _joined(self, texts: Texts, stack: Stack) -> tuple[bytes, bytes] | None:
         """One of some texts, by answer, and the completion after it."""
@@ -256,11 +274,11 @@ class Completions:
         assert stack is not None
         key = stack, answer, self._items
         if key not in self._of_stack:
-            target = stack.entry[0].targets.get(answer)
+            target = stack.entry.back.states.get(answer)
             found = None
             if target is not None:
-                names = frozenset() if stack.before is None else stack.before.entry[1]
-                parts = self._joined(self._local(self._machine.states[target], names, b""), stack.before)
+                names = frozenset() if stack.before is None else stack.before.entry.names
+                parts = self._joined(self._local(target, names, b""), stack.before)
                 found = None if parts is None else parts[0] + parts[1]
             self._of_stack[key] = found
         return self._of_stack[key]
@@ -316,7 +334,7 @@ class Completions:
         """
         other = 0
         found: dict[tuple[bytes, ValueConstraint], None] = {}
-        if isinstance(frame, ObjectFrame) and frame.tracked and self._machine.structure.name_context(frame).scarce:
+        if isinstance(frame, ObjectFrame) and frame.tracked and self._is_scarce(frame):
             raise BudgetExceeded("How far away the next name is depends on the names that have come.")
         for reached in self._reachable(frame):
             if isinstance(reached, ArrayFrame):
@@ -336,6 +354,10 @@ class Completions:
             if len(found) > most:
                 raise BudgetExceeded("There are too many members for all of them to be looked at.")
         return other, [*found]
+
+    def _is_scarce(self, frame: ObjectFrame) -> bool:
+        """Whether the names that may come in an object can run out."""
+        return self._machine.grammar.name_context(frame, self._machine.whitespace.start).scarce
 
     def openings(self, demand: ValueConstraint) -> tuple[list[tuple[Content, bool]], list[bytes], list[Frame]]:
         """Of a value: the contents of strings (``True``) and numbers, short texts, the objects and arrays it may be.
@@ -389,47 +411,46 @@ class Completions:
 
     # --- within one string, object or array ----------------------------------------------------------------------
 
-    def _local(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
+    def _local(self, state: State, names: frozenset[str], written: bytes) -> Texts:
         """By answer a short text to the end of the innermost string, object or array; of the whole text after it."""
-        kind = state[0]
-        if kind == "gap":
-            return self._local(state[1], names, written)
-        if kind == "done":
-            return {(): b""}
-        if kind == "literal":
-            return _before(state[1], self._local(state[2], names, written))
-        if kind == "value":
-            return self._item(state, names) if self._items else self._going_on(state[2], self._value(state[1]), names)
-        if kind == "number":
-            _, numbers, content_state, back = state
-            content = Content(numbers.automaton)
-            return self._going_on(back, self._texts(content, content_state, 0, back.targets), names)
-        if kind in ("object", "array"):
-            return self._rest(state[1], state[2], names, is_begun(state[3]))
-        if kind == "colon":
-            _, frame, label, _ = state
-            member = objects.member(frame, label)
+        if isinstance(state, ObjectState | ArrayState):
+            return self._rest(state.frame, state.phase, names, state.layout.read > 0)
+        if isinstance(state, TextState | EscapeState):
+            return self._string(state, names, written)
+        if isinstance(state, ValueState):
+            if self._items:
+                return self._item(state, names)
+            return self._going_on(state.back, self._value(state.demand), names)
+        if isinstance(state, GapState):
+            return self._local(state.before, names, written)
+        if isinstance(state, LiteralState):
+            return _before(state.rest, self._local(state.target, names, written))
+        if isinstance(state, NumberState):
+            texts = self._texts(Content(state.numbers.automaton), state.content_state, 0, state.back.states)
+            return self._going_on(state.back, texts, names)
+        if isinstance(state, ColonState):
+            member = objects.member(state.frame, state.label)
             assert member is not None
             return self._of_member(member, b":", names)
-        return self._string(state, names, written)
+        return {(): b""}
 
-    def _item(self, state: Any, names: frozenset[str]) -> Texts:
+    def _item(self, state: ValueState, names: frozenset[str]) -> Texts:
         """A value that none of the earlier items is, and what follows in its array."""
         found: Texts = {}
         items = self._items
-        for answer, text in self._others(state[1], items).items():
+        for answer, text in self._others(state.demand, items).items():
             self._items = (*items, _canonical(text))
-            _merge(found, self._going_on(state[2], {answer: text}, names))
+            _merge(found, self._going_on(state.back, {answer: text}, names))
         self._items = items
         return found
 
-    def _going_on(self, back: Any, texts: Texts, names: frozenset[str]) -> Texts:
+    def _going_on(self, back: Return, texts: Texts, names: frozenset[str]) -> Texts:
         """What is written of a value, each with the end of what it is in."""
         found: Texts = {}
         for answer, text in texts.items():
-            target = back.targets.get(answer)
+            target = back.states.get(answer)
             if target is not None:
-                _merge(found, _before(text, self._local(self._machine.states[target], names, b"")))
+                _merge(found, _before(text, self._local(target, names, b"")))
         return found
 
     def _of_member(self, member: Member, before: bytes, names: frozenset[str]) -> Texts:
@@ -683,11 +704,11 @@ class Completions:
 
     # --- strings ----------------------------------------------------------------------------------------------------
 
-    def _string(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
+    def _string(self, state: TextState | EscapeState, names: frozenset[str], written: bytes) -> Texts:
         """By answer the rest of a string, its quote included; of a name, and what follows in its object."""
-        kind, context, content_state, count, *_ = state
-        if kind != "text":
+        if isinstance(state, EscapeState):
             return self._escape(state, names, written)
+        context, content_state, count, _ = state
         if not isinstance(context, NameContext):
             content = context.content
             found = self._texts(content, content_state, count, content.found)
@@ -708,7 +729,7 @@ class Completions:
                 continue
             once = context.tracks and not frame.plan.declares(label)
             more = names | {(already + rest).decode()} if once else names
-            after = self._local(("colon", frame, label, context.used), more, b"")
+            after = self._local(ColonState(frame, label, context.layout), more, b"")
             self.work += _MEMBER + sum([len(text) for text in after.values()]) // _COPIED
             _merge(texts, _before(self._escaped(rest) + b'"', after))
         return texts
@@ -733,11 +754,11 @@ class Completions:
                     return text
         return None
 
-    def _escape(self, state: Any, names: frozenset[str], written: bytes) -> Texts:
+    def _escape(self, state: EscapeState, names: frozenset[str], written: bytes) -> Texts:
         """The same within an escape: of the character that comes next in the completion, or else of the first."""
-        _, context, content_state, count, begun = state
-        machine = self._machine
-        ahead = self._string(("text", context, content_state, count), names, written[: -len(begun)] if written else b"")
+        context, content_state, count, begun, _ = state
+        before = TextState(context, content_state, count)
+        ahead = self._string(before, names, written[: -len(begun)] if written else b"")
         found = {
             answer: text[len(begun) :]
             for answer, text in ahead.items()
@@ -745,11 +766,11 @@ class Completions:
         }
         if found:
             return found
-        codes = machine.sparse_row(machine.number(state))
-        byte = min(codes)
-        reached = machine.states[codes[byte]]
-        more = written + bytes([byte]) if context.tracks else b""
-        return _before(bytes([byte]), self._string(reached, names, more))
+        move = min(self._machine.codes.strings.moves.in_escape(state), key=lambda each: min(each.read))
+        byte, reached = bytes([min(move.read)]), move.target
+        more = written + byte if context.tracks else b""
+        assert isinstance(reached, TextState | EscapeState)
+        return _before(byte, self._string(reached, names, more))
 
     def _texts(self, content: Content, content_state: int, count: int, labels: Iterable[Any]) -> Texts:
         """By output, of some, the rest of a short content."""
@@ -794,7 +815,7 @@ class Completions:
         """Some characters as they are written in JSON; the rest of a character first, if one has been begun."""
         rest = text.lstrip(bytes(range(0x80, 0xC0)))
         begun = text[: len(text) - len(rest)]
-        ascii_only = self._machine.strings.escapes == "ascii"
+        ascii_only = self._machine.grammar.escapes == "ascii"
         return begun + json.dumps(rest.decode(), ensure_ascii=ascii_only)[1:-1].encode()
 
 
@@ -915,6 +936,13 @@ def _canonical(text: bytes) -> Any:
     if text[:1] in b"-0123456789":
         return number_of(text)
     return json.dumps(json.loads(text)) if text[:1] == b'"' else text
+
+
+def _gap_of(state: State) -> str:
+    """The kind of gap in which a state outside strings stands."""
+    if isinstance(state, ValueState):
+        return state.gap
+    return state.phase if isinstance(state, ObjectState | ArrayState) and state.phase != "next" else "close"
 
 
 def _is_simple(frame: Any) -> bool:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from logitloom.errors import BudgetExceeded
+from logitloom_plugins.json_schema.structure.byte_codes import ByteCodes
+from logitloom_plugins.json_schema.structure.contexts import TextContext
 from logitloom_plugins.json_schema.structure.names import Linked
-from logitloom_plugins.json_schema.structure.string_states import DEAD, TextContext
+from logitloom_plugins.json_schema.structure.numbering import DEAD, Numbering
+from logitloom_plugins.json_schema.structure.states import EscapeState, GapState, TextState
+from logitloom_plugins.json_schema.structure.text_reader import Position, TextReader
 from logitloom_plugins.json_schema.structure.value_reader import (
     BACKSLASH,
     BLANKS,
@@ -26,7 +30,6 @@ from logitloom_plugins.json_schema.structure.value_reader import (
     Container,
     ItemPosition,
     ItemReader,
-    Position,
     goes_on,
 )
 
@@ -44,16 +47,21 @@ _MOST_BYTES: Final = 256
 _MOST_ENTRIES: Final = 1 << 20
 
 
-class DistinctItems(ItemReader):
-    """The items of the arrays with ``uniqueItems`` in the texts of one machine.
+class DistinctItems:
+    """The items of the arrays with ``uniqueItems`` in the texts of one grammar.
 
     Args:
-        machine: the automaton over bytes.
+        items: the values that texts have written.
+        reader: reads texts.
+        codes: the codes of the states.
+        numbering: of the states.
     """
 
-    def __init__(self, machine: Any) -> None:
-        super().__init__()
-        self._machine = machine
+    def __init__(self, items: ItemReader, reader: TextReader, codes: ByteCodes, numbering: Numbering) -> None:
+        self._items = items
+        self._reader = reader
+        self._codes = codes
+        self._numbering = numbering
         #: By open object the names that can recur.
         self._names: dict[Linked[Container], list[bytes]] = {}
         self._remembered = 0
@@ -74,7 +82,7 @@ class DistinctItems(ItemReader):
             return bool(self._strings(frame, True))
         if not text and phase != "value":
             return bool(frame.entry.candidates)
-        recurring = self.recurring(frame.entry)
+        recurring = self._items.recurring(frame.entry)
         if not text:
             return recurring.some
         if text[0] in NUMBER:
@@ -93,12 +101,12 @@ class DistinctItems(ItemReader):
     def _strings(self, frame: Linked[Container], names: bool) -> list[bytes]:
         """The strings, in order, with which an earlier item can recur as the next value, or name, in a container."""
         if not names:
-            return self.recurring(frame.entry).strings
+            return self._items.recurring(frame.entry).strings
         known = self._names.get(frame)
         if known is None:
             members = [
-                *self.listed(frame.entry.done),
-                *[m for w in frame.entry.candidates for m in self.values[w][1]],
+                *self._items.listed(frame.entry.done),
+                *[m for w in frame.entry.candidates for m in self._items.values[w][1]],
             ]
             known = sorted({name for name, _ in members})
             if self._remembered > _MOST_REMEMBERED:
@@ -127,10 +135,10 @@ class DistinctItems(ItemReader):
 
     def has_other_strings(self, position: Position) -> bool | None:
         """Whether a string value has a completion with which no earlier item recurs; ``None`` if a search must tell."""
-        state = self._machine.states[position.state]
-        if state[0] != "text" or not isinstance(state[1], TextContext):
+        state = self._numbering.states[position.state]
+        if not isinstance(state, TextState) or not isinstance(state.context, TextContext):
             return None
-        _, context, content_state, count = state
+        context, content_state, count = state.context, state.content_state, state.characters
         contents = self._contents.get(context)
         if contents is None:
             contents = self._contents[context] = StringContents(context)
@@ -158,7 +166,9 @@ class DistinctItems(ItemReader):
             if decided is not None:
                 return decided
         # Whitespace does not change the value, so positions inside whitespace share the state after it.
-        reached = reached._replace(state=self._machine.before_gap(reached.state))
+        state = self._numbering.states[reached.state]
+        if isinstance(state, GapState):
+            reached = reached._replace(state=self._numbering.number(state.before))
         known = self._completions.get(reached)
         if known is None:
             if len(self._completions) >= _MOST_REMEMBERED:
@@ -189,19 +199,20 @@ class DistinctItems(ItemReader):
                     continue
             wanted = self.next_bytes(position)
             if wanted is not None:
-                _, context, content_state, *_ = self._machine.states[current.state]
-                others = (*self._machine.strings.steps(context, content_state), QUOTE)
+                state = self._numbering.states[current.state]
+                assert isinstance(state, TextState | EscapeState)
+                others = (*self._codes.strings.moves.steps(state.context, state.content_state), QUOTE)
                 if any(byte not in wanted and self._goes_on(current, byte) for byte in others):
                     return True
-                codes = [byte for byte in sorted(wanted) if self._machine.code(current.state, byte) != DEAD]
+                codes = [byte for byte in sorted(wanted) if self._codes.code(current.state, byte) != DEAD]
             else:
-                codes = self._machine.possible(current.state)
+                codes = [*self._codes.every_code(current.state)]
             if not in_string:
                 # Whitespace is skipped unless it is mandatory. Bytes that end a value decide most searches at once.
                 codes = [byte for byte in codes if byte not in BLANKS] or codes
                 codes.sort(key=lambda byte: byte not in _ENDS)
             for byte in codes:
-                following = self._machine.read(current, bytes([byte]), can_end=False)
+                following = self._reader.read(current, bytes([byte]))
                 if following is None:
                     continue
                 after = following.items
@@ -218,9 +229,9 @@ class DistinctItems(ItemReader):
         return False
 
     def _goes_on(self, current: Position, byte: int) -> bool:
-        """Whether the machine takes a byte."""
-        code = self._machine.code(current.state, byte)
-        return code != DEAD and self._machine.read(current, bytes([byte]), can_end=False) is not None
+        """Whether a byte may come."""
+        code = self._codes.code(current.state, byte)
+        return code != DEAD and self._reader.read(current, bytes([byte])) is not None
 
     def _alike(self, position: ItemPosition) -> ItemPosition:
         """An equivalent position with fewer digits, so that the search visits finitely many prefixes of numbers.
@@ -237,7 +248,7 @@ class DistinctItems(ItemReader):
             return position._replace(text=mantissa + mark + exponent.rstrip(_DIGITS)) if zero else position
         fraction = mantissa.partition(b".")[2]
         zeros = len(fraction) - len(fraction.rstrip(b"0"))
-        return position._replace(text=text[: len(text) - max(zeros - self.digits - 1, 0)])
+        return position._replace(text=text[: len(text) - max(zeros - self._items.digits - 1, 0)])
 
 
 class StringContents:
@@ -273,8 +284,8 @@ class StringContents:
         self._numbers = found
 
     def _may_end(self, content_state: int, count: int) -> bool:
-        between = self._context.content.automaton.boundaries[content_state]
-        return bool(between) and self._context.end(content_state, count) != DEAD
+        content = self._context.content
+        return bool(content.automaton.boundaries[content_state]) and content.ends(content_state, count) is not None
 
     def number(self, content_state: int, count: int) -> float:
         """How many contents go on from a state, with some characters, at least."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache, cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,10 @@ from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
 
-__all__ = ["Keys"]
+__all__ = ["Keys", "Label"]
+
+#: What is known of a member name: a name that the schema mentions, or flags of any other.
+Label = tuple[Literal["name"], str] | tuple[Literal["other"], tuple[bool, ...]]
 
 #: Names that are written as they are, without escapes.
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")

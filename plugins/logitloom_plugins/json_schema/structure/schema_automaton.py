@@ -11,7 +11,9 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.completion import Completions
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.names import Name
-from logitloom_plugins.json_schema.structure.value_reader import Position
+from logitloom_plugins.json_schema.structure.states import Stack, State
+from logitloom_plugins.json_schema.structure.text_reader import Position
+from logitloom_plugins.json_schema.structure.value_reader import ItemPosition
 
 __all__ = ["Configuration", "SchemaAutomaton"]
 
@@ -33,10 +35,17 @@ class Configuration(Name):
     of automata that are compiled from formulas. So it means the same in every process with an equal schema and options.
 
     Attributes:
+        state: the state of the innermost string, object or array.
+        stack: where to go on after each of the open strings, objects and arrays.
+        written: the bytes of an unfinished member name that must not come twice.
+        items: within an array of different items, the open arrays and objects and the unfinished item.
         position: a machine, and the same as a position of it; no part of the value.
     """
 
     position: tuple[Machine | None, Position] = None, Position(-1)
+
+    def __init__(self, parts: tuple[State, Stack, bytes, ItemPosition]) -> None:
+        self.state, self.stack, self.written, self.items = parts
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Configuration, (self.parts,)
@@ -47,8 +56,8 @@ class Configuration(Name):
         return Configuration(parts)
 
     def __repr__(self) -> str:
-        state, stack, _, _ = self.parts
-        return f"<{state[0]!r} within {0 if stack is None else stack.length}>"
+        stack = self.stack
+        return f"<{self.state.kind!r} within {0 if stack is None else stack.length}>"
 
 
 class SchemaAutomaton(ByteAutomaton):
@@ -128,7 +137,7 @@ class SchemaAutomaton(ByteAutomaton):
             state, stack, written, items = position
             known = self.configurations[position] = Configuration((machine.states[state], stack, written, items))
             known.position = machine, position
-            remembered = len(self.configurations) + len(machine.distinct.values) + len(machine.pushed)
+            remembered = len(self.configurations) + len(machine.items.values) + len(machine.numbering.pushed)
             self._is_full = len(machine.states) > self._most_states or remembered > _MOST_REMEMBERED
         return known
 
@@ -136,10 +145,9 @@ class SchemaAutomaton(ByteAutomaton):
         """The position of a value, which may be of another machine of the schema, or of another process."""
         machine = self.machine
         if configuration.position[0] is not machine:
-            state, stack, written, items = configuration.parts
-            machine.distinct.learn(items)
-            number = machine.number(machine.adopted(state))
-            position = Position(number, machine.adopted(stack), written, items)
+            machine.items.learn(configuration.items)
+            number, stack = machine.number(machine.adopted(configuration.state)), machine.adopted(configuration.stack)
+            position = Position(number, stack, configuration.written, configuration.items)
             configuration.position = machine, position
             self.configurations.setdefault(position, configuration)
         return configuration.position[1]
@@ -171,7 +179,7 @@ class SchemaAutomaton(ByteAutomaton):
 
     def accepts(self, state: Configuration) -> bool:  # type: ignore[override]
         """Whether the text may end."""
-        return state.parts[1] is None and self.run(lambda at: self.machine.ends(at), state)
+        return state.stack is None and self.run(lambda at: self.machine.ends(at), state)
 
     def completion(self, state: Configuration) -> bytes | None:  # type: ignore[override]
         """A short text with which the value is complete; see :mod:`.completion`."""

@@ -26,9 +26,7 @@ __all__ = [
     "Container",
     "ItemPosition",
     "ItemReader",
-    "Position",
     "Recurring",
-    "Stack",
     "characters_of",
     "goes_on",
     "number_of",
@@ -48,8 +46,6 @@ _MOST_LISTED: Final = 1 << 18
 
 #: One character as it is escaped.
 _COMPLETE: Final = re.compile(rb"\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u]")
-#: The stack of open strings, objects and arrays: a return for each, and the names that must not come again in it.
-Stack = Linked[tuple[Any, frozenset[str]]] | None
 
 
 class Container(NamedTuple):
@@ -108,15 +104,6 @@ class ItemPosition(NamedTuple):
 
 #: Where there is nothing to remember.
 OUTSIDE: Final = ItemPosition(None)
-
-
-class Position(NamedTuple):
-    """How far a text has been read: the state's number, what is open, what is written of a tracked name, and items."""
-
-    state: int
-    stack: Stack = None
-    written: bytes = b""
-    items: ItemPosition = OUTSIDE
 
 
 class ItemReader:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = [
+    "FLEXIBLE",
     "POLICIES",
+    "Layout",
     "Whitespace",
     "after_gap",
     "fillings",
     "inside",
-    "is_begun",
     "relaid",
     "relaid_within",
     "settled",
@@ -19,10 +20,26 @@ __all__ = [
 
 POLICIES: Final = ("json_dumps", "flexible", "compact", "one_space")
 
-#: How a text is laid out, how deep its innermost object or array is, and the whitespace read in a gap. The depth is 0
-#: where it makes no difference. A layout is ``open`` before the first gap and ``flat`` if no line begins in that;
-#: what comes after the first comma or colon then says whether it is ``compact`` or ``spaced``.
-Layout = tuple[str, int, int]
+#: The name of layouts that allow any whitespace.
+FLEXIBLE: Final = "flexible"
+
+
+class Layout(NamedTuple):
+    """How a text is laid out where a state stands.
+
+    Attributes:
+        name: ``flexible``: any whitespace in each gap; ``compact``; ``spaced``; ``indent 2``; ``indent 4``. Before the
+            first gap of a text whose layout is not known a layout is ``open``, and ``flat`` if no line begins in that
+            gap; the first gap after a comma or colon then says whether the layout is ``compact`` or ``spaced``.
+        depth: how deep the innermost object or array is; 0 where the depth makes no difference.
+        read: the number of characters of whitespace that were read in the gap, but for ``flexible``.
+    """
+
+    name: str
+    depth: int = 0
+    read: int = 0
+
+
 #: Whitespace that may fill a gap, each a beginning of the next, and the name of the layout after it.
 Fillings = list[tuple[bytes, str]]
 
@@ -43,28 +60,23 @@ class Whitespace(NamedTuple):
 
     Example:
         >>> Whitespace("one_space").start, Whitespace("flexible").start
-        (('spaced', 0, 0), 0)
+        (Layout(name='spaced', depth=0, read=0), Layout(name='flexible', depth=0, read=0))
     """
 
     policy: str = "flexible"
     most: int = 40
 
     @property
-    def start(self) -> Layout | int:
-        """The layout before the text; 0 under ``flexible``, which has none."""
-        return (_FIRST[self.policy], 0, 0) if self.policy in _FIRST else 0
-
-
-def is_begun(layout: Any) -> bool:
-    """Whether whitespace was read in the gap where a text is."""
-    return bool(layout and layout[2])
+    def start(self) -> Layout:
+        """The layout before the text."""
+        return Layout(_FIRST.get(self.policy, FLEXIBLE))
 
 
 def fillings(layout: Layout, gap: str, ends: bool) -> Fillings:
     """What may fill a gap: after ``comma``, ``colon`` or an ``open`` bracket, before a comma, colon or bracket that
     ``close`` s something, or ``none`` around the whole text; with ``ends``, before a closing bracket.
     """
-    name, depth, _ = layout
+    name, depth = layout.name, layout.depth
     if name in _INDENTS:
         line = b"\n" + b" " * (_INDENTS[name] * (depth - (gap == "close")))
         lines = {"open": not ends, "comma": True, "close": ends}
@@ -78,28 +90,26 @@ def fillings(layout: Layout, gap: str, ends: bool) -> Fillings:
 
 def after_gap(name: str, depth: int) -> Layout:
     """The layout after a gap, without a depth that makes no difference."""
-    return name, depth if name == "open" or name in _INDENTS else 0, 0
+    return Layout(name, depth if name == "open" or name in _INDENTS else 0)
 
 
-def inside(layout: Layout | int) -> Layout | int:
+def inside(layout: Layout) -> Layout:
     """The layout in an object or array that begins now."""
-    if isinstance(layout, int):
-        return 0
-    return after_gap(layout[0], layout[1] + 1)
+    return after_gap(layout.name, layout.depth + 1)
 
 
-def settled(layout: Layout | int) -> Layout | int:
+def settled(layout: Layout) -> Layout:
     """The layout with which a short completion goes on."""
-    if isinstance(layout, int) or layout[0] not in ("open", "flat"):
-        return layout
     name, depth, read = layout
+    if name not in ("open", "flat"):
+        return layout
     if name == "flat":
-        return "spaced" if read else "compact", 0, read
+        return Layout("spaced" if read else "compact", 0, read)
     indent = next(indent for indent, size in [("compact", -1), *_INDENTS.items()] if read <= 1 + size)
-    return indent, depth if read else 0, read
+    return Layout(indent, depth if read else 0, read)
 
 
-def relaid(text: bytes, layout: Layout | int, gap: str, string_from: int | None = None) -> bytes:
+def relaid(text: bytes, layout: Layout, gap: str, string_from: int | None = None) -> bytes:
     """The rest of a compact text with the whitespace of a layout.
 
     Args:
@@ -111,11 +121,9 @@ def relaid(text: bytes, layout: Layout | int, gap: str, string_from: int | None 
     return relaid_within(text, layout, gap, string_from)[0]
 
 
-def relaid_within(
-    text: bytes, layout: Layout | int, gap: str, string_from: int | None = None
-) -> tuple[bytes, Layout | int]:
+def relaid_within(text: bytes, layout: Layout, gap: str, string_from: int | None = None) -> tuple[bytes, Layout]:
     """The same, and the layout of what comes after the text if that ends a value."""
-    if isinstance(layout, int) or layout[0] == "compact":
+    if layout.name in (FLEXIBLE, "compact"):
         return text, layout
     name, depth, read = layout
     at = 0 if string_from is None else _after_string(text, string_from)
@@ -123,13 +131,13 @@ def relaid_within(
     while at < len(text):
         byte = text[at : at + 1]
         ends = byte in b"]}"
-        found += fillings((name, depth, 0), gap, ends)[0][0][read:]
+        found += fillings(Layout(name, depth), gap, ends)[0][0][read:]
         read, gap = 0, {b"{": "open", b"[": "open", b",": "comma", b":": "colon"}.get(byte, "close")
         depth += (byte in b"{[") - ends
         end = _after_string(text, at + 1) if byte == b'"' else at + 1
         found += text[at:end]
         at = end
-    return bytes(found), (name, depth, read)
+    return bytes(found), Layout(name, depth, read)
 
 
 def _after_string(text: bytes, at: int) -> int:

@@ -19,12 +19,25 @@ from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.structure.completion import Completions
+from logitloom_plugins.json_schema.structure.contexts import NameContext
+from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.satisfiability import Frame
-from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS, NameContext
-from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
-from logitloom_plugins.json_schema.structure.whitespace import inside, relaid
+from logitloom_plugins.json_schema.structure.states import (
+    DoneState,
+    EscapeState,
+    GapState,
+    LiteralState,
+    NumberState,
+    Return,
+    Stack,
+    State,
+    TextState,
+    ValueState,
+)
+from logitloom_plugins.json_schema.structure.text_reader import Position
+from logitloom_plugins.json_schema.structure.whitespace import Layout, inside, relaid
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["TokenBounds"]
@@ -80,7 +93,7 @@ class TokenBounds:
     """
 
     def __init__(
-        self, machine: Any, completions: Completions, farthest_end: Callable[[bytes], int], vocabulary: Vocabulary
+        self, machine: Machine, completions: Completions, farthest_end: Callable[[bytes], int], vocabulary: Vocabulary
     ) -> None:
         self._machine, self._completions, self._farthest_end = machine, completions, farthest_end
         self._opened, self._escape = opened_at_once(vocabulary), rest_of_escapes(vocabulary)
@@ -95,7 +108,7 @@ class TokenBounds:
         # Rounded up, so that few numbers are asked for.
         items = items and 1 << items.bit_length()
         state, stack = position.state, position.stack
-        found = self._recalled(("state", state, items), lambda: self._of_state(state, items))
+        found = self._recalled(("state", state, items), lambda: self._of_state(self._machine.states[state], items))
         below = self._recalled(("stack", stack, items), lambda: self._of_stack(stack, items))
         return min(found.rest + below.rest + max(found.added, below.added), UNKNOWN)
 
@@ -114,47 +127,45 @@ class TokenBounds:
     def _of_stack(self, stack: Stack, items: int) -> _Bound:
         """The bound of what is open around the innermost string, object or array."""
         rest, added = 0, 0
-        entries = [] if stack is None else [back for back, _ in stack.entries()]
+        entries = [] if stack is None else [entry.back for entry in stack.entries()]
         for back in entries:
             each = self._recalled(("return", back, items), partial(self._of_return, back, items))
             rest, added = rest + each.rest, max(added, each.added)
         return _Bound(rest, added)
 
-    def _of_return(self, back: Any, items: int) -> _Bound:
-        return _largest(self._of_state(target, items) for target in back.targets.values())
+    def _of_return(self, back: Return, items: int) -> _Bound:
+        return _largest(self._of_state(target, items) for target in back.states.values())
 
-    def _of_state(self, number: int, items: int) -> _Bound:
+    def _of_state(self, state: State, items: int) -> _Bound:
         """The bound of a state without what is around its innermost string, object or array."""
-        state = self._machine.states[number]
-        kind = state[0]
-        if kind == "done":
+        if isinstance(state, DoneState):
             return _Bound(0, 0)
-        if kind == "gap":
-            return self._of_state(self._machine.number(state[1]), items)
-        if kind == "literal":
-            target = self._of_state(self._machine.number(state[2]), items)
-            return target._replace(added=max(target.added, len(state[1])))
-        if kind == "number":
-            target, own = self._of_return(state[3], items), self._of_content(Content(state[1].automaton), False)
+        if isinstance(state, GapState):
+            return self._of_state(state.before, items)
+        if isinstance(state, LiteralState):
+            target = self._of_state(state.target, items)
+            return target._replace(added=max(target.added, len(state.rest)))
+        if isinstance(state, NumberState):
+            target = self._of_return(state.back, items)
+            own = self._of_content(Content(state.numbers.automaton), False)
             return target._replace(added=max(target.added, own))
-        if kind == "value":
-            target = self._of_return(state[2], items)
-            value = self._of_value(state[1], _layout(state[3]), self._opened)
+        if isinstance(state, ValueState):
+            target = self._of_return(state.back, items)
+            value = self._of_value(state.demand, _place(state.layout), self._opened)
             return target._replace(added=max(target.added, value.added))
-        if kind in STRING_KINDS:
-            escape = _SURROGATES if kind == "escape" else 0
-            if not isinstance(state[1], NameContext):
-                return _Bound(0, escape + self._of_content(state[1].content, True))
-            frame, layout = state[1].frame, state[1].used
-        else:
-            # An object, an array, or what comes after a name.
-            frame, layout, escape = state[1], state[3], 0
-        found = self._of_frame(frame, _layout(layout), self._opened, items)
-        return found._replace(added=found.added + escape)
+        if isinstance(state, TextState | EscapeState):
+            escape = _SURROGATES if isinstance(state, EscapeState) else 0
+            if not isinstance(state.context, NameContext):
+                return _Bound(0, escape + self._of_content(state.context.content, True))
+            frame, layout = state.context.frame, state.context.layout
+            found = self._of_frame(frame, _place(layout), self._opened, items)
+            return found._replace(added=found.added + escape)
+        # An object, an array, or what comes after a name.
+        return self._of_frame(state.frame, _place(state.layout), self._opened, items)
 
     # --- objects and arrays -----------------------------------------------------------------------------------------
 
-    def _of_frame(self, frame: Frame, layout: Any, opened: Brackets, items: int) -> _Bound:
+    def _of_frame(self, frame: Frame, layout: Layout, opened: Brackets, items: int) -> _Bound:
         """The bound of an open object or array.
 
         Args:
@@ -172,7 +183,7 @@ class TokenBounds:
         added = self._recalled(("added", begun, layout, opened), lambda: self._of_members(begun, layout, opened))
         return _Bound(min(rest.rest + added.rest, UNKNOWN), added.added, rest.looked_at + added.looked_at)
 
-    def _of_rest(self, frame: Frame, layout: Any) -> _Bound:
+    def _of_rest(self, frame: Frame, layout: Layout) -> _Bound:
         """The tokens that end an object or array, from there on or after more members."""
         if isinstance(frame, ArrayFrame) and frame.only_hard:
             return self._of_items(frame, layout)
@@ -194,7 +205,7 @@ class TokenBounds:
             return _NO_BOUND
         return _Bound(tokens, 0, looked_at)
 
-    def _of_items(self, frame: ArrayFrame, layout: Any) -> _Bound:
+    def _of_items(self, frame: ArrayFrame, layout: Layout) -> _Bound:
         """The tokens that end an array without alternatives."""
         texts, at, more, alike = list[bytes](), frame, max(frame.plan.least - frame.length, 0), 0
         for index in range(more):
@@ -209,7 +220,7 @@ class TokenBounds:
             at = member.after(())
         return _Bound(alike + self._tokens(b"".join(texts) + b"]", layout), 0)
 
-    def _of_members(self, frame: Frame, layout: Any, opened: Brackets) -> _Bound:
+    def _of_members(self, frame: Frame, layout: Layout, opened: Brackets) -> _Bound:
         """The tokens that end a member which a token begins."""
         begun, members = self._completions.members(frame, _MOST_LOOKED_AT)
         added, looked_at = begun and begun + self._escape, 1
@@ -225,7 +236,7 @@ class TokenBounds:
                 added = max(added, *[extra + self._tokens(b"," + name + b":" + text, layout) for text in texts])
         return _Bound(0, added, looked_at)
 
-    def _of_distinct(self, frame: ArrayFrame, layout: Any, opened: Brackets, items: int) -> _Bound:
+    def _of_distinct(self, frame: ArrayFrame, layout: Layout, opened: Brackets, items: int) -> _Bound:
         """The bound of an array whose items must all be different: each may be the longest of a list of short ones."""
         if not frame.only_hard:
             return _NO_BOUND
@@ -245,16 +256,16 @@ class TokenBounds:
 
     # --- values -----------------------------------------------------------------------------------------------------
 
-    def _of_value(self, demand: ValueConstraint, layout: Any, opened: Brackets) -> _Bound:
+    def _of_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
         """The tokens that end a value which a token begins, with some brackets opened in it."""
         return self._recalled(("value", demand, layout, opened), lambda: self._find_value(demand, layout, opened))
 
-    def _find_value(self, demand: ValueConstraint, layout: Any, opened: Brackets) -> _Bound:
+    def _find_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
         completions, looked_at = self._completions, 1
         contents, texts, frames = completions.openings(demand)
         added = max([self._tokens(text, layout) for text in (b"false", *texts)])
         added = max([added, *[self._of_content(content, quoted) for content, quoted in contents]])
-        within = _layout(inside((*layout, 0))) if layout else layout
+        within = _place(inside(layout))
         for frame in frames:
             bracket = b"[" if isinstance(frame, ArrayFrame) else b"{"
             if bracket not in opened:
@@ -278,20 +289,20 @@ class TokenBounds:
         if content.counts and content.free:
             count = max([0, *[point for point, found in zip(content.points, content.at, strict=True) if found]])
             parts, rest = divmod(count, _MOST_ALIKE)
-            alike = self._tokens(b"a" * _MOST_ALIKE, 0) if parts else 0
-            return escape + parts * alike + self._tokens(b"a" * rest + end, 0)
+            alike = self._farthest_end(b"a" * _MOST_ALIKE) if parts else 0
+            return escape + parts * alike + self._farthest_end(b"a" * rest + end)
         if not content.counts and automaton.states <= _MOST_STATES:
             texts = self._completions.rests(content, quoted)
-            return escape + max([self._tokens(text + end, 0) for text in texts], default=0)
+            return escape + max([self._farthest_end(text + end) for text in texts], default=0)
         # After the least number of characters an end is as far away as there are states, at most.
         characters = content.least + automaton.states if content.counts else automaton.farthest
         size = 1 if not quoted or self._completions.is_plain(content) else 2 * _ESCAPED
         return escape + len(end) + characters * size
 
-    def _tokens(self, text: bytes, layout: Any) -> int:
-        if not layout or layout[0] not in _UNDECIDED:
-            return self._farthest_end(relaid(text, (*layout, 0), "close") if layout else text)
-        lines = layout[1] + text.count(b"{") + text.count(b"[") if layout[0] == "open" else 0
+    def _tokens(self, text: bytes, layout: Layout) -> int:
+        if layout.name not in _UNDECIDED:
+            return self._farthest_end(relaid(text, layout, "close"))
+        lines = layout.depth + text.count(b"{") + text.count(b"[") if layout.name == "open" else 0
         pieces = sum([self._recalled(("piece", piece), partial(self._of_piece, piece)).rest
                       for piece in _PIECE.findall(text)])  # fmt: skip
         return pieces + len(_GAPS.findall(text)) * self._recalled(("gap", lines), partial(self._of_gap, lines)).rest
@@ -303,10 +314,10 @@ class TokenBounds:
         """The tokens of any whitespace in a gap as deep as this, or of a space."""
         return _Bound(max(1, *[self._farthest_end(b"\n" + b" " * (2 * depth)) for depth in range(2 * lines + 1)]), 0)
 
-    def _bytes(self, text: bytes, layout: Any) -> int:
-        if not layout or layout[0] not in _UNDECIDED:
-            return len(relaid(text, (*layout, 0), "close") if layout else text)
-        lines: int = layout[1] + text.count(b"{") + text.count(b"[")
+    def _bytes(self, text: bytes, layout: Layout) -> int:
+        if layout.name not in _UNDECIDED:
+            return len(relaid(text, layout, "close"))
+        lines = layout.depth + text.count(b"{") + text.count(b"[")
         return len(text) + len(_GAPS.findall(text)) * (1 + _WIDEST_INDENT * lines)
 
 
@@ -315,9 +326,9 @@ def _largest(bounds: Iterable[_Bound]) -> _Bound:
     return _Bound(max(each.rest for each in found), max(each.added for each in found))
 
 
-def _layout(layout: Any) -> Any:
-    """The name and the depth of a layout, without a depth that makes no difference; 0 where there is none."""
-    return (layout[0], layout[1] if layout[0] != "flat" else 0) if layout else 0
+def _place(layout: Layout) -> Layout:
+    """A layout without the whitespace that was read, and without a depth that makes no difference."""
+    return Layout(layout.name, layout.depth if layout.name != "flat" else 0)
 
 
 def _at_its_start(frame: Frame) -> Frame:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
-from logitloom_plugins.json_schema.structure.string_states import STRING_KINDS
+from logitloom_plugins.json_schema.structure.states import EscapeState, TextState
+from logitloom_plugins.json_schema.structure.text_reader import Position
 from logitloom_plugins.json_schema.structure.value_reader import (
     BACKSLASH,
     BLANKS,
     QUOTE,
     ItemPosition,
-    Position,
     characters_of,
 )
 
@@ -45,22 +45,22 @@ class DoubtfulTokens:
 
     def at(self, position: Position) -> Iterator[NDArray[np.int32]]:
         """Token ids ``[n] int32`` that include every token that repeats an item or a name; some occur twice."""
-        machine = self._machine
-        if machine.opening:
+        machine, numbering = self._machine, self._machine.numbering
+        if numbering.opening:
             # A token that ends an item and repeats it, or ends another, has a comma or goes on with this one.
             if not position.items.frame:
                 yield _containing(self._vocabulary, rb"\[.*,")
-            elif machine.states[position.state][0] in STRING_KINDS:
+            elif isinstance(machine.states[position.state], TextState | EscapeState):
                 yield _containing(self._vocabulary, rb'".*,')
             else:
                 yield _containing(self._vocabulary, rb",")
-        if machine.tracked:
+        if numbering.tracked:
             # A token that begins a name has a quote. One that ends it, too, has two.
-            yield _containing(self._vocabulary, rb'"' if machine.scarce else rb'".*"')
+            yield _containing(self._vocabulary, rb'"' if numbering.scarce else rb'".*"')
         if self._can_recur(position.items):
             yield self._alike(position, [])
-        if position.state in machine.tracked and position.stack is not None and position.stack.entry[1]:
-            yield self._alike(position, [name.encode() for name in position.stack.entry[1]])
+        if position.state in numbering.tracked and position.stack is not None and position.stack.entry.names:
+            yield self._alike(position, [name.encode() for name in position.stack.entry.names])
 
     def _next_bytes(self, before: Position, names: list[bytes]) -> frozenset[int] | None:
         """The bytes after which an unfinished item or name can go on as an earlier one; ``None`` for any byte.
@@ -71,7 +71,7 @@ class DoubtfulTokens:
         """
         if not names:
             return self._machine.distinct.next_bytes(before.items)
-        if self._machine.states[before.state][0] != "text":
+        if not isinstance(self._machine.states[before.state], TextState):
             return None
         begun = characters_of(before.written)
         return frozenset([BACKSLASH, *[(*name, QUOTE)[len(begun)] for name in names if name.startswith(begun)]])
@@ -91,7 +91,7 @@ class DoubtfulTokens:
             for child, byte in zip(words.children(node), words.bytes_below(node), strict=True):
                 if wanted is not None and byte not in wanted:
                     continue
-                code = machine.code(before.state, byte)
+                code = machine.codes.code(before.state, byte)
                 if code == DEAD:
                     continue
                 if not (names or before.items.text) and byte in BLANKS and machine.before_gap(code) != code:
@@ -101,7 +101,7 @@ class DoubtfulTokens:
                 after = machine.read(before, bytes([byte]), can_end=False)
                 if after is None:
                     ended.append(child)
-                elif after.state in machine.tracked if names else self._can_recur(after.items):
+                elif after.state in machine.numbering.tracked if names else self._can_recur(after.items):
                     if names or not machine.distinct.has_other_strings(after):
                         here.append(child)
                     pending.append((child, after))

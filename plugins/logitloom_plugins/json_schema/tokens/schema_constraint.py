@@ -18,8 +18,10 @@ from logitloom import Vocabulary
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
+from logitloom_plugins.json_schema.structure.contexts import TextContext
 from logitloom_plugins.json_schema.structure.schema_automaton import Configuration, SchemaAutomaton
-from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.structure.states import Stack, TextState
+from logitloom_plugins.json_schema.structure.text_reader import Position
 from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.doubtful_tokens import DoubtfulTokens
 from logitloom_plugins.json_schema.tokens.shared_token_sets import token_sets
@@ -122,7 +124,7 @@ class SchemaConstraint(Constraint):
     def may_end(self, state: Configuration) -> bool:  # type: ignore[override]
         """Whether the text may end."""
         # A text cannot end inside an object or array, that is, with a stack.
-        return state.parts[1] is None and self.schema.accepts(state)
+        return state.stack is None and self.schema.accepts(state)
 
     def least_tokens(self, state: Configuration) -> int | None:  # type: ignore[override]
         """The fewest tokens that write a short text with which the value is complete."""
@@ -168,6 +170,7 @@ class _Masks:
 
     def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int) -> None:
         self.machine = machine = schema.machine
+        self._numbering = machine.numbering
         self.words = words_of(vocabulary)
         self._texts = vocabulary.token_bytes
         self._sets = token_sets(vocabulary, size)
@@ -181,7 +184,7 @@ class _Masks:
     def found(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position."""
         row = self._row(position.state, position.stack)
-        doubtful = [*self._doubtful.at(position)] if self.machine.opening or self.machine.tracked else ()
+        doubtful = [*self._doubtful.at(position)] if self._numbering.opening or self._numbering.tracked else ()
         return self._without(row, np.concatenate(doubtful), position) if doubtful else row
 
     def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -199,19 +202,22 @@ class _Masks:
         known = self._rows.get((state, stack))
         if known is None:
             kind = self.machine.states[state]
-            if kind[0] == "text":
-                _, context, content_state, count = kind
+            if isinstance(kind, TextState):
+                context, content_state, count, _ = kind
                 known = self._strings.row(state, stack)
-                content = context.content
-                if known is None and content.counts and content.is_far(count, self._strings.longest):
+                if known is None and isinstance(context, TextContext) and self._is_far(context, count):
                     # No token can reach a bound of the length, so the row is that of a string without bounds.
-                    known = self._row(context.unbounded.text(content_state, 0), stack)
+                    known = self._row(self.machine.codes.strings.text(context.unbounded, content_state, 0), stack)
             if known is None:
                 known = self._walk.from_root(self.words, state, stack).token_set(self.words, self._sets)
             if len(self._rows) >= _MOST_SHARED:
                 self._rows.clear()
             self._rows[state, stack] = known
         return known
+
+    def _is_far(self, context: TextContext, count: int) -> bool:
+        """Whether a string has bounds on the length that no token can reach."""
+        return context.content.counts and context.content.is_far(count, self._strings.longest)
 
     def _without(self, row: TokenSet, doubtful: NDArray[np.int32], position: Position) -> TokenSet:
         """The row without the doubtful tokens that the machine refuses when it reads them one by one."""

@@ -25,11 +25,11 @@ from logitloom.automata.lift.trie import Trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
 from logitloom.automata.lift.words import Words, vocabulary_words
 from logitloom.constraints import TokenSet
+from logitloom_plugins.json_schema.structure.contexts import NameContext, TextContext
 from logitloom_plugins.json_schema.structure.machine import DEAD, NO_NAMES, Machine, read
 from logitloom_plugins.json_schema.structure.members import ValueConstraint
 from logitloom_plugins.json_schema.structure.names import Linked
-from logitloom_plugins.json_schema.structure.string_states import NameContext, TextContext
-from logitloom_plugins.json_schema.structure.value_reader import Stack
+from logitloom_plugins.json_schema.structure.states import ColonState, Opened, Stack, TextState
 from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk
@@ -67,7 +67,7 @@ def string_tables(vocabulary: Vocabulary, machine: Machine, names: bool) -> Stri
         machine: an automaton over bytes; its escape rules are used.
         names: whether the string is the name of a member, where only characters that need an escape are escaped.
     """
-    words, escapes = words_of(vocabulary), machine.strings.escapes
+    words, escapes = words_of(vocabulary), machine.grammar.escapes
     with _LOCK:
         known = _CACHE[vocabulary]
         if (escapes, names) not in known:
@@ -112,12 +112,12 @@ class StringTables:
             here, row = np.unique(states, return_inverse=True)
             table = np.full((len(here), 256), DEAD, dtype=np.int32)
             for codes_of, state in zip(table, here.tolist(), strict=True):
-                found = machine.every_code(state)
+                found = machine.codes.every_code(state)
                 codes_of[[*found]] = [*found.values()]
             codes = table[row, bytes_at(trie, nodes)]
             for state in machine.states[len(texts) :]:
-                texts.append(state[0] == "text")
-                ends.append(state[0] == "colon")
+                texts.append(isinstance(state, TextState))
+                ends.append(isinstance(state, ColonState))
             is_text, is_end = np.array(texts), np.array(ends)
             gone = codes == -1
             dead.append(tokens_below(trie, nodes[gone])[0])
@@ -187,16 +187,20 @@ class StringRows:
             state: a state of the machine inside a string.
             stack: the stack.
         """
-        _, context, content_state, count = self._machine.states[state]
+        here = self._machine.states[state]
+        assert isinstance(here, TextState)
+        context, content_state, count, _ = here
         if isinstance(context, TextContext):
             if context.content.free and content_state == context.start:
                 return self._value(context, content_state, count, stack)
-        elif context.is_free and context.content.automaton.boundaries[content_state]:
+        elif (
+            isinstance(context, NameContext) and context.is_free and context.content.automaton.boundaries[content_state]
+        ):
             return self._name(context, content_state, stack)
         return None
 
     def _value(self, context: TextContext, content_state: int, count: int, stack: Stack) -> TokenSet:
-        tables, content = self._values, context.content
+        tables, content, end = self._values, context.content, self._machine.codes.strings.end
         room = content.free_from(content_state, count)
         near = min(room, tables.longest)
         # Far from its length bounds the row does not depend on the exact count of characters.
@@ -204,7 +208,7 @@ class StringRows:
             (
                 first,
                 last,
-                self._allowed_rests(tables, context.end(content_state, content.counted(count + first)), stack),
+                self._allowed_rests(tables, end(context, content_state, content.counted(count + first)), stack),
             )
             for first, last in content.end_ranges(count, near)
         ]
@@ -219,15 +223,15 @@ class StringRows:
 
     def _name(self, context: NameContext, content_state: int, stack: Stack) -> TokenSet:
         tables = self._names
-        if stack is not None and stack.entry[1]:
-            stack = Linked((stack.entry[0], NO_NAMES), stack.before)
-        other = self._machine.number(("colon", context.frame, ("other", ()), context.used))
+        if stack is not None and stack.entry.names:
+            stack = Linked(Opened(stack.entry.back, NO_NAMES), stack.before)
+        other = self._machine.number(ColonState(context.frame, ("other", ()), context.layout))
         rests = self._allowed_rests(tables, other, stack)
         completed: list[tuple[int, bool]] = []
         going: Pending = []
         if content_state >= context.outside:
             for node, named in self._completing(context.content.automaton, content_state, context):
-                code = context.end(named, 0)
+                code = self._machine.codes.strings.end(context, named, 0)
                 if code < DEAD:
                     code, _ = self._machine.applied(code, stack)
                 completed.append((node, code != DEAD))

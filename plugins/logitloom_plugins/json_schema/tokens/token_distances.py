@@ -19,8 +19,10 @@ from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import UNKNOWN
 from logitloom_plugins.json_schema.structure.completion import Completions
-from logitloom_plugins.json_schema.structure.string_states import StringContext
-from logitloom_plugins.json_schema.structure.value_reader import Position, Stack
+from logitloom_plugins.json_schema.structure.contexts import StringContext
+from logitloom_plugins.json_schema.structure.machine import Machine
+from logitloom_plugins.json_schema.structure.states import Stack, TextState
+from logitloom_plugins.json_schema.structure.text_reader import Position
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 
 __all__ = ["TokenDistances"]
@@ -54,7 +56,7 @@ class TokenDistances:
     """
 
     def __init__(
-        self, machine: Any, completions: Completions, words: Words, content: ContentWalk, vocabulary: Vocabulary
+        self, machine: Machine, completions: Completions, words: Words, content: ContentWalk, vocabulary: Vocabulary
     ) -> None:
         self.machine, self._completions, self._words = machine, completions, words
         self._texts = _texts_of(vocabulary)
@@ -76,7 +78,7 @@ class TokenDistances:
         The work is bounded. Shorter tokens are looked at first. Those that write the completion are always there.
         """
         machine, completions = self.machine, self._completions
-        words = self._words
+        words, tracked = self._words, machine.numbering.tracked
         completions.begin_counting()
         self._least.clear()
         found = _FoundDistances(words.order, self._size)
@@ -91,8 +93,9 @@ class TokenDistances:
                 continue
             node, at = pending.popleft()
             state = machine.states[at.state]
-            if state[0] == "text" and not at.items.frame and at.state not in machine.tracked:
-                strings.setdefault((state[1], at.stack), []).append((node, state[2], state[3]))
+            if isinstance(state, TextState) and not at.items.frame and at.state not in tracked:
+                nodes = strings.setdefault((state.context, at.stack), [])
+                nodes.append((node, state.content_state, state.characters))
                 continue
             for child in words.children(node):
                 reached = machine.read(at, words.byte(child))
@@ -130,13 +133,14 @@ class TokenDistances:
         least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
         for number, (content_state, count) in enumerate(states):
             if completions.work < _MOST_WORK:
-                needed = self.least(Position(context.text(content_state, count), stack))
+                needed = self.least(Position(machine.codes.strings.text(context, content_state, count), stack))
                 least[number] = UNKNOWN if needed is None else needed
         found.add_all(positions, least[which])
         following = []
         for node, (content_state, count), _ in ends:
             completions.work += _NODE
-            reached = machine.read(Position(context.text(content_state, count), stack), words.byte(node))
+            before = Position(machine.codes.strings.text(context, content_state, count), stack)
+            reached = machine.read(before, words.byte(node))
             if reached is not None and completions.work < _MOST_WORK:
                 self._add(node, reached, found)
                 following.append((node, reached))

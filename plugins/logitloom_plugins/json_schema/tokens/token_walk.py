@@ -9,21 +9,17 @@ at once. Where whitespace is allowed, the walk of a word begins at its first cha
 from __future__ import annotations
 
 import bisect
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.string_states import (
-    DEAD,
-    DIGITS,
-    NameContext,
-    StringContext,
-    TextContext,
-)
-from logitloom_plugins.json_schema.structure.value_reader import Stack
+from logitloom_plugins.json_schema.structure.contexts import NameContext, StringContext, TextContext
+from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
+from logitloom_plugins.json_schema.structure.states import EscapeState, GapState, Stack, TextState
+from logitloom_plugins.json_schema.structure.string_moves import DIGITS
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.values.moore_machine import UNESCAPED
@@ -96,23 +92,24 @@ class TokenWalk:
         content: the walk inside strings.
     """
 
-    def __init__(self, machine: Any, longest: int) -> None:
+    def __init__(self, machine: Machine, longest: int) -> None:
         self._machine = machine
         self._longest = longest
-        self.content = ContentWalk(UNESCAPED[machine.strings.escapes == "ascii"])
+        self.content = ContentWalk(UNESCAPED[machine.grammar.escapes == "ascii"])
 
     def from_root(self, words: Words, state: int, stack: Stack) -> Found:
         """The words that are allowed in a state, if items and names may be repeated."""
         machine = self._machine
         sparse = machine.sparse_row(state)
         blank = DEAD if sparse is None else sparse.get(_BLANKS[0], DEAD)
-        if blank < 0 or machine.states[blank][0] != "gap":
+        gap = machine.states[blank] if blank >= 0 else None
+        if sparse is None or not isinstance(gap, GapState):
             return self.below(words, [(0, state, stack)])
-        _, before, used = machine.states[blank]
         # Whitespace ends a number, so the bytes allowed after whitespace can differ from the bytes allowed before it.
-        after = sparse if before == machine.states[state] else machine.sparse_row(machine.number(before))
+        is_before = gap.before == machine.states[state]
+        after = sparse if is_before else machine.codes.every_code(machine.number(gap.before))
         found, pending = Found(), []
-        more = machine.whitespace.most - used
+        more = machine.whitespace.most - gap.read
         found.blanks = bisect.bisect_right(words.blank_depths, more + 1)
         ranges = [(sparse, 0, more + 1)] if sparse is after else [(sparse, 0, 0), (after, 1, more + 1)]
         for codes, least, most in ranges:
@@ -133,7 +130,7 @@ class TokenWalk:
         Nodes are walked one by one, and in strings nodes with many children all at once.
         """
         found = Found() if found is None else found
-        machine, entered, known, reads = self._machine, found.entered, self._machine.codes, words.reads
+        machine, entered, known, reads = self._machine, found.entered, self._machine.codes.codes, words.reads
         wide: Wide = {}
         while pending or wide:
             if not pending:
@@ -146,18 +143,19 @@ class TokenWalk:
             sparse = known.get(state)
             if sparse is None:
                 kind = machine.states[state]
-                if kind[0] == "text":
-                    _, context, content_state, count = kind
+                if isinstance(kind, TextState):
+                    context, content_state, count, _ = kind
                     ends = self._in_string(words, (context, stack), [(node, content_state, count)], wide, entered)
                     self._ended(words, (context, stack), ends, pending, entered)
                     continue
-                if kind[0] == "escape" and 1 < len(kind[4]) < 6 and DIGITS.isdisjoint(words.bytes_below(node)):
-                    # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
-                    continue
+                if isinstance(kind, EscapeState) and 1 < len(kind.written) < 6:
+                    if DIGITS.isdisjoint(words.bytes_below(node)):
+                        # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
+                        continue
                 # Without more whitespace a gap needs no row of its own.
-                if kind[0] == "gap" and _WHITESPACE.isdisjoint(words.bytes_below(node)):
-                    state = machine.number(kind[1])
-                sparse = machine.sparse_row(state)
+                elif isinstance(kind, GapState) and _WHITESPACE.isdisjoint(words.bytes_below(node)):
+                    state = machine.number(kind.before)
+                sparse = machine.codes.every_code(state)
             for child, code, goes_on in reads(node, sparse):
                 entered.append(child)
                 if goes_on:
@@ -185,7 +183,7 @@ class TokenWalk:
             Where the string has ended, or an escape has begun.
         """
         context, stack = string
-        strings, content = self._machine.strings, context.content
+        strings, content = self._machine.codes.strings.moves, context.content
         boundaries, counts = content.automaton.boundaries, content.counts
         below, mask = (context.below, context.mask) if isinstance(context, NameContext) else (None, 0)
         narrow = None if context.is_listed else content.automaton.narrow
@@ -229,12 +227,12 @@ class TokenWalk:
         self, words: Words, string: tuple[StringContext, Stack], ends: Ends, pending: Pending, entered: list[int]
     ) -> None:
         """Note where a walk inside a string has met quotes and backslashes that may come."""
-        (context, before), machine = string, self._machine
+        (context, before), machine, strings = string, self._machine, self._machine.codes.strings
         codes: dict[tuple[tuple[int, int], bool], int] = {}
         for node, at, ended in ends:
             code = codes.get((at, ended))
             if code is None:
-                code = codes[at, ended] = context.end(*at) if ended else machine.strings.escape(context, *at)
+                code = codes[at, ended] = strings.end(context, *at) if ended else strings.escape(context, *at)
             if code != DEAD:
                 entered.append(node)
                 if words.has_children(node):

@@ -1,0 +1,126 @@
+"""The strings and numbers that may come at one position of a text, as values that states are made of."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom_plugins.json_schema.structure.names import Name
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame
+from logitloom_plugins.json_schema.structure.whitespace import Layout
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["NameContext", "NumberContext", "StringContext", "TextContext"]
+
+
+class NumberContext(Name):
+    """The numbers for which formulas have one of some truth vectors: ``("number", formulas, vectors)``."""
+
+    def __init__(self, parts: tuple[object, ...], automaton: MooreMachine) -> None:
+        self.automaton = automaton
+        self._steps: dict[int, list[tuple[int, bytes]]] = {}
+
+    def steps(self, content_state: int) -> list[tuple[int, bytes]]:
+        """The next states after a state of the automaton, each with the bytes that lead there."""
+        known = self._steps.get(content_state)
+        if known is None:
+            by_target: dict[int, bytearray] = {}
+            for byte, target in enumerate(self.automaton.row(content_state).tolist()):
+                if target >= 0:
+                    by_target.setdefault(target, bytearray()).append(byte)
+            known = [(target, bytes(read)) for target, read in by_target.items()]
+            self._steps[content_state] = known
+        return known
+
+
+class StringContext(Name):
+    """The strings that may come at one position of a text.
+
+    The parts of the name are what the context is made from.
+
+    Attributes:
+        content: what the strings may hold.
+        start: first state of the automaton of the content.
+    """
+
+    #: Whether what is written must be remembered, because a name must not come twice.
+    tracks = False
+    #: Whether a name must not come twice, and only finitely many names go on from some state.
+    scarce = False
+    #: Whether a backslash may stand wherever a character may; ``None``: that depends on the state.
+    escapes: bool | None = None
+    #: Whether the string is a name that the schema mentions; such names are told from one another by their text alone.
+    is_listed = False
+
+    def __init__(self, parts: tuple[object, ...], content: Content) -> None:
+        self.content = content
+        self.start = content.automaton.start
+
+    def alive(self, state: int, count: int) -> bool:
+        """Whether a string whose content has got to a state, with some characters, can be completed."""
+        if not self.content.counts and state == self.start:
+            # All other states of the automaton lead to an end; the start is there in any case.
+            return bool(self.content.found)
+        return self.content.alive(state, count)
+
+
+class TextContext(StringContext):
+    """A string value."""
+
+    @cached_property
+    def unbounded(self) -> TextContext:
+        """The same without bounds on the length."""
+        return TextContext(("unbounded", *self.parts), Content(self.content.automaton))
+
+
+class NameContext(StringContext):
+    """The names of members that may come next in an open object.
+
+    Attributes:
+        frame: the object.
+        layout: of the text within the object.
+        keys: the key automaton of the object.
+        mask: the keys that may come, as bits of the key automaton's labels.
+        below: per state of the key automaton the keys that the state can become.
+        plain: whether names are told from one another by their text alone, without patterns.
+        outside: states from this one on have read the beginning of a name that the schema mentions.
+        others: whether names that the schema does not mention may come.
+        is_free: whether any characters may come between two characters.
+    """
+
+    def __init__(self, parts: tuple[object, ...], frame: ObjectFrame, layout: Layout, mask: int) -> None:
+        keys = frame.plan.keys
+        super().__init__(parts, Content(keys.automaton))
+        self.frame = frame
+        self.layout = layout
+        self.keys = keys
+        self.mask = mask
+        self.below = keys.below
+        self.tracks = bool(frame.tracked)
+        self.plain = not keys.is_slow
+        self.outside = keys.base if self.plain else len(keys.below)
+        self.others = any(mask & keys.bit[label] for label in keys.others)
+        if self.plain:
+            # Any other name may be written with every escape; mentioned names of plain characters need none.
+            self.escapes = True if self.others else False if keys.plain_names else None
+        self.is_listed = self.plain and not self.others
+        self.is_free = self.plain and self.others and keys.plain_names
+        self.scarce = self._can_run_out()
+
+    def alive(self, state: int, count: int) -> bool:
+        """Whether the name can become one that may come next."""
+        return state >= 0 and bool(self.below[state] & self.mask)
+
+    def _can_run_out(self) -> bool:
+        if not self.tracks or (self.plain and self.others):
+            return False
+        left = self.keys.left(self.mask)
+        return bool(((left > 0) & (left < np.inf)).any())
+
+    def living(self) -> NDArray[np.bool_]:
+        """``[states]``: where :meth:`alive` holds."""
+        mask = self.mask
+        return np.array([bits & mask != 0 for bits in self.below], dtype=bool)

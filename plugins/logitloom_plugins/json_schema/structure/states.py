@@ -1,0 +1,198 @@
+"""The states of a text: typed, immutable values that say what may come next.
+
+Equal states mean the same in every process with an equal schema, because their parts do. Each kind of state has a field
+that names the kind, so that states of different kinds are never equal.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
+from logitloom_plugins.json_schema.structure.contexts import NumberContext, StringContext
+from logitloom_plugins.json_schema.structure.keys import Label
+from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.structure.names import Linked, Name
+from logitloom_plugins.json_schema.structure.objects import ObjectFrame
+from logitloom_plugins.json_schema.structure.whitespace import Layout
+
+__all__ = [
+    "DONE",
+    "ArrayState",
+    "ColonState",
+    "DoneState",
+    "EscapeState",
+    "GapState",
+    "LiteralState",
+    "NumberState",
+    "ObjectState",
+    "Opened",
+    "Return",
+    "Stack",
+    "State",
+    "TextState",
+    "ValueState",
+]
+
+
+class Return(Name):
+    """Continuation of a text after an open string, object or array: a state for each accepted truth vector.
+
+    The parts of the name are ``"return"`` and pairs of a truth vector and a state.
+
+    Attributes:
+        states: by truth vector the state.
+    """
+
+    def __init__(self, parts: tuple[object, ...], states: dict[TruthVector, State]) -> None:
+        self.states = states
+
+
+class ValueState(NamedTuple):
+    """A value is to come.
+
+    Attributes:
+        demand: the constraint on the value.
+        back: where the text goes on after the value.
+        layout: of the text around the value, and the whitespace read before the value.
+        gap: the kind of gap before the value: ``none``, ``colon`` or ``comma``.
+    """
+
+    demand: ValueConstraint
+    back: Return
+    layout: Layout
+    gap: str
+    kind: Literal["value"] = "value"
+
+
+class NumberState(NamedTuple):
+    """A number has begun.
+
+    Attributes:
+        numbers: the numbers that may come.
+        content_state: state of their automaton.
+        back: where the text goes on after the number.
+    """
+
+    numbers: NumberContext
+    content_state: int
+    back: Return
+    kind: Literal["number"] = "number"
+
+
+class LiteralState(NamedTuple):
+    """``null``, ``false`` or ``true`` has begun: the rest of the literal, and the state after the literal."""
+
+    rest: bytes
+    target: State
+    kind: Literal["literal"] = "literal"
+
+
+class ObjectState(NamedTuple):
+    """An object is open, between two of its members.
+
+    Attributes:
+        frame: the members so far.
+        phase: ``open`` after the bracket, ``next`` after a member, ``comma`` after a comma.
+        layout: of the text within the object, and the whitespace read here.
+    """
+
+    frame: ObjectFrame
+    phase: str
+    layout: Layout
+    kind: Literal["object"] = "object"
+
+
+class ColonState(NamedTuple):
+    """The name of a member has ended: the object without the member, the label of the name, and the layout."""
+
+    frame: ObjectFrame
+    label: Label
+    layout: Layout
+    kind: Literal["colon"] = "colon"
+
+
+class ArrayState(NamedTuple):
+    """An array is open, between two of its items; the fields are those of :class:`ObjectState`."""
+
+    frame: ArrayFrame
+    phase: str
+    layout: Layout
+    kind: Literal["array"] = "array"
+
+
+class GapState(NamedTuple):
+    """Whitespace of any kind has been read in a gap: the state before the gap, and the number of characters."""
+
+    before: GapBase
+    read: int
+    kind: Literal["gap"] = "gap"
+
+
+class TextState(NamedTuple):
+    """A string is open, between two characters or within the bytes of a character.
+
+    Attributes:
+        context: the strings that may come.
+        content_state: state of the automaton of their content.
+        characters: the number of characters, as far as bounds on the length depend on that.
+    """
+
+    context: StringContext
+    content_state: int
+    characters: int
+    kind: Literal["text"] = "text"
+
+
+class EscapeState(NamedTuple):
+    """An escape has begun in a string.
+
+    Attributes:
+        context, content_state, characters: of the string before the escape.
+        written: what has been read of the escape, with digits in lower case.
+    """
+
+    context: StringContext
+    content_state: int
+    characters: int
+    written: str
+    kind: Literal["escape"] = "escape"
+
+
+class DoneState(NamedTuple):
+    """The whole value has ended."""
+
+    kind: Literal["done"] = "done"
+
+
+#: States that whitespace can follow.
+GapBase = ValueState | ObjectState | ColonState | ArrayState
+State = (
+    ValueState
+    | NumberState
+    | LiteralState
+    | ObjectState
+    | ColonState
+    | ArrayState
+    | GapState
+    | TextState
+    | EscapeState
+    | DoneState
+)
+DONE: Final = DoneState()
+
+
+class Opened(NamedTuple):
+    """What a stack holds of an open string, object or array.
+
+    Attributes:
+        back: where the text goes on after it.
+        names: of an object the undeclared names that have come in it and must not come again.
+    """
+
+    back: Return
+    names: frozenset[str]
+
+
+#: The open strings, objects and arrays of a text, the innermost last.
+Stack = Linked[Opened] | None
