@@ -41,12 +41,14 @@ class _TransitionRow(NamedTuple):
         ascii: the next state by ASCII class.
         root, nodes: the transitions of the bytes of characters above ASCII, as in :class:`.utf8.Shape`.
         targets: the next state of each group of the shape.
+        completions: those of the targets, by index, as far as they were asked for.
     """
 
     ascii: list[bytes | None]
     root: list[int]
     nodes: NDArray[np.intp]
     targets: list[bytes]
+    completions: dict[int, bytes]
 
 
 class LazyDfa(ByteAutomaton):
@@ -132,7 +134,13 @@ class LazyDfa(ByteAutomaton):
             # There are none where the pattern matches no text.
             positions = self._subsets.read_next(self._subsets.unpacked(state))
             return completions.shortest(positions) if positions else None
-        found = [tail + (self.completion(after) or b"") for tail, after in self._tails(*cast(tuple[bytes, int], state))]
+        origin, node = cast(tuple[bytes, int], state)
+        row = self._known.get(origin) or self._row(origin)
+        found = []
+        for tail, target in self._tails(row, node):
+            if target not in row.completions:
+                row.completions[target] = self.completion(row.targets[target]) or b""
+            found.append(tail + row.completions[target])
         return min(found, key=lambda text: (len(text), text.translate(BYTE_ORDER)))
 
     def longest_completion(self, state: State, read: int, writable: frozenset[int]) -> int | None:
@@ -144,9 +152,8 @@ class LazyDfa(ByteAutomaton):
         positions = self._subsets.read_next(self._subsets.unpacked(origin))
         return completions.longest(positions, read, writable) if positions else None
 
-    def _tails(self, origin: bytes, node: int) -> Iterator[tuple[bytes, bytes]]:
-        """The first of the bytes that end a character and lead to a state, for each such state."""
-        row = self._known.get(origin) or self._row(origin)
+    def _tails(self, row: _TransitionRow, node: int) -> Iterator[tuple[bytes, int]]:
+        """The first of the bytes that end a character and lead to a target of a row, for each such target."""
         reached: set[int] = set()
         codes = row.nodes[node].tolist()
         for byte in range(0x80, 0xC0):
@@ -155,9 +162,9 @@ class LazyDfa(ByteAutomaton):
                 continue
             reached.add(code)
             if code < 0:
-                yield bytes([byte]), row.targets[-2 - code]
+                yield bytes([byte]), -2 - code
             else:
-                yield from ((bytes([byte]) + tail, after) for tail, after in self._tails(origin, code))
+                yield from ((bytes([byte]) + tail, target) for tail, target in self._tails(row, code))
 
     def runs(self, state: State) -> Sequence[Run]:
         """The largest runs of single positions of the state; within a character none."""
@@ -206,6 +213,7 @@ class LazyDfa(ByteAutomaton):
             [DEAD] * self._letters.high.columns if shape is None else shape.root.tolist(),
             np.zeros((0, 0), dtype=np.intp) if shape is None else shape.nodes,
             list(number),
+            {},
         )
         if self._known_bytes > _MOST_BYTES:
             self._known, self._known_bytes = {}, 0

@@ -8,8 +8,9 @@ the walk visits. The results are kept in caches of bounded size.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +50,11 @@ _MOST_WALKED: Final = 256
 #: The most work of the transitions of one walk, in units of :attr:`VisitedStates.work`. After half of it the cache of
 #: visited states is replaced before a walk, and after a quarter a walk looks for subtrees that are allowed as a whole.
 _MOST_WORK: Final = 6000
+#: Near a limit on tokens: the most work of the transitions of one walk, and of the completions of the states that the
+#: tokens lead to. A completion takes ``_OF_A_COMPLETION`` units, and one for each of its tokens.
+_MOST_WORK_NEAR: Final = 4500
+_MOST_COMPLETED: Final = 12_000
+_OF_A_COMPLETION: Final = 8
 #: If fewer tokens than this remain below the nodes of a walk, the walk continues node by node, which is faster.
 _THIN: Final = 512
 #: With more tokens than this below the nodes of a walk, the walk looks for subtrees that are allowed as a whole.
@@ -144,6 +150,8 @@ class LiftedAutomaton(Constraint):
         #: The sets of states that begin the same texts as others (see :meth:`ByteAutomaton.beginnings`) and of states
         #: whose walk takes too much work, each with whether the set is whole.
         self._alike: dict[State, tuple[TokenSet, bool]] = {}
+        #: Whether the last walk was cut. The next one then begins with nothing that is remembered, as it would end.
+        self._dear = False
         self._set_bytes = 0
         self._successors: dict[tuple[State, int], State | None] = {}
         self._least: dict[State, int | None] = {}
@@ -235,9 +243,17 @@ class LiftedAutomaton(Constraint):
         return self._least[state]
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The allowed ids and :meth:`least_tokens` after each, computed once per distinct next state."""
+        """The allowed ids and a bound for :meth:`least_tokens` after each, computed once per distinct next state.
+
+        If a bound is known for any token (:meth:`most_after`), a bounded amount of work is done. The tokens with which
+        the completion of the text can begin come first, then shorter tokens. The others have the bound of any token.
+        The result depends on the state alone, not on what is remembered, nor on the kernels.
+        """
         if self._must_end and self._automaton.must_end(state):
             return super().least_after(state)
+        any_token = self.most_after(state)
+        if any_token < UNKNOWN:
+            return self._bounded_least_after(state, any_token)
         ids, which, values = self._successors_of(state)
         least = np.full(len(values), -1, dtype=np.int32)
         for index, value in enumerate(values):
@@ -251,6 +267,42 @@ class LiftedAutomaton(Constraint):
             here = self.least_tokens(state)
             by_id[self._free] = UNKNOWN if here is None else here
         allowed = (by_id >= 0).nonzero()[0]
+        return allowed.astype(np.int32), by_id.take(allowed)
+
+    def _bounded_least_after(self, state: State, any_token: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        read, was_cut = None, False
+        if not self._dear:
+            visited = self._room()
+            with suppress(TooMuchWork):
+                read = self._read_from(state, visited, partial(visited.step, most=_MOST_WORK_NEAR))
+        if read is None:
+            visited = self._visited = VisitedStates(self._automaton)
+            read = self._read_from(state, visited, partial(visited.step, most=_MOST_WORK_NEAR, cut=True))
+            was_cut = self._dear = visited.was_cut
+        ids, which, values = read
+        # In the order of the walk, because numbers of states depend on what is remembered.
+        first = np.zeros(len(values), dtype=np.int64)
+        first[which[::-1]] = np.arange(len(which))[::-1]
+        least = np.full(len(values), any_token, dtype=np.int32)
+        work = 0
+        for index in first.argsort().tolist():
+            found = self.least_tokens(values[index])
+            least[index] = found = any_token if found is None else min(found, any_token)
+            work += _OF_A_COMPLETION + found
+            if work > _MOST_COMPLETED:
+                break
+        by_id = np.full(self.vocab_size, any_token if was_cut else -1, dtype=np.int32)
+        by_id[ids] = least.take(which)
+        text = self._automaton.completion(state) or b""
+        beginnings, at = trie_walk.tokens_at(
+            self._trie, np.array(trie_walk.nodes_along(self._trie, text), dtype=np.int64)
+        )
+        for token, index in zip(beginnings.tolist(), at.tolist(), strict=True):
+            rest = self._fewest_tokens(text[index + 1 :])
+            by_id[token] = any_token if rest is None else min(by_id[token], rest)
+        here = self.least_tokens(state)
+        by_id[self._free] = UNKNOWN if here is None else here
+        allowed = self.allowed(state).listed(self.vocab_size) if was_cut else np.flatnonzero(by_id >= 0)
         return allowed.astype(np.int32), by_id.take(allowed)
 
     def successors(self, state: State) -> tuple[NDArray[np.int32], list[State], NDArray[np.intp]]:
@@ -278,10 +330,12 @@ class LiftedAutomaton(Constraint):
         return frozenset(np.flatnonzero(self._trie.single >= 0).tolist())
 
     def _fewest_tokens(self, text: bytes) -> int | None:
-        # The completions of states that follow each other are ends of one text.
+        # Completions of states often have the same end.
         known, fewest = self._written
         if not known.endswith(text):
-            self._written = known, fewest = text, trie_walk.fewest_tokens(self._trie, text)
+            begin = bisect_left(range(len(text)), True, key=lambda at: known.endswith(text[at:]))
+            after = fewest[len(known) - len(text) + begin :]
+            self._written = known, fewest = text, trie_walk.fewest_tokens(self._trie, text, after)
         return fewest[len(known) - len(text)]
 
     # --- token sets -----------------------------------------------------------------------------------------------
@@ -329,19 +383,18 @@ class LiftedAutomaton(Constraint):
         """
         if state in self._alike:
             return self._alike[state]
-        kernels, known = automaton_kernels(), self._room()
-        found: TokenSet | None = None
+        kernels, found = automaton_kernels(), None
         with suppress(TooMuchWork):
-            if kernels is not None:
+            if kernels is not None and not self._dear:
                 with suppress(KernelFailed):
                     found = self._found_by_kernels(kernels, state)
-            if found is None:
-                found = self._token_set(self._ids_of(self._levels(known, state)))
+            if found is None and not self._dear:
+                found = self._token_set(self._ids_of(self._levels(self._room(), state)))
         whole = found is not None
         if found is None:
             visited = self._visited = VisitedStates(self._automaton)
             found = self._token_set(self._ids_of(self._levels(visited, state, cut=True)))
-            whole = not visited.was_cut
+            self._dear, whole = visited.was_cut, not visited.was_cut
         if shared or not whole:
             self._alike[state] = found, whole
         return found, whole
@@ -416,10 +469,16 @@ class LiftedAutomaton(Constraint):
 
     def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
         """The tokens that can be read in a state, per token the index of its next state, and these next states."""
-        trie, visited = self._trie, self._room()
+        visited = self._room()
+        return self._read_from(state, visited, visited.step)
+
+    def _read_from(
+        self, state: State, visited: VisitedStates, step: trie_walk.Step
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
+        trie = self._trie
         nodes, reached = [], []
         start = np.array([visited.number(state)], dtype=np.int32)
-        for found, states in trie_walk.levels(trie, visited.step, np.zeros(1, dtype=np.int64), start):
+        for found, states in trie_walk.levels(trie, step, np.zeros(1, dtype=np.int64), start):
             nodes.append(found)
             reached.append(states)
         ids, which = trie_walk.tokens_at(trie, np.concatenate(nodes))

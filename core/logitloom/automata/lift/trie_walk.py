@@ -8,7 +8,7 @@ for automata with dense tables; it uses kernels and skips subtrees that are allo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,11 +133,18 @@ def characters_below(
     return which, counts
 
 
-def fewest_tokens(trie: Trie, text: bytes) -> list[int | None]:
-    """The least number of tokens that write ``text[i:]`` for each ``i``, ``None`` where none do."""
+def fewest_tokens(trie: Trie, text: bytes, after: Sequence[int | None] = (0,)) -> list[int | None]:
+    """The least number of tokens that write ``text[i:]`` for each ``i``, ``None`` where none do.
+
+    Args:
+        trie: the trie of a vocabulary.
+        text: the text.
+        after: the result for an end of the text, by default for the empty one.
+    """
     child_start, child_count, byte = trie.views
-    fewest: list[int | None] = [*[None] * len(text), 0]
-    for begin in reversed(range(len(text))):
+    unknown = len(text) + 1 - len(after)
+    fewest: list[int | None] = [*[None] * unknown, *after]
+    for begin in reversed(range(unknown)):
         least: int | None = None
         node = 0
         for end in range(begin, len(text)):

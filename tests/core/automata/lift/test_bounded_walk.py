@@ -112,3 +112,40 @@ def test_texts_of_bounded_masks_match(pattern: str) -> None:
             completion = constraint.automaton().completion(state)
             assert completion is not None
             assert re.fullmatch(pattern, (text + completion).decode())
+
+
+def bounds(constraint: LiftedAutomaton, state: object) -> dict[int, int]:
+    """Per allowed id the bound for the fewest tokens after it."""
+    ids, least = constraint.least_after(state)  # type: ignore[arg-type]
+    return dict(zip(ids.tolist(), least.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("work", [1, 60, 600])
+@pytest.mark.parametrize("pattern", [*MANY_STATES, "(?:.*[a-f].{60}){2}", "(?:ab?|[b-f]{2,9}é?){30,50}"])
+def test_bounds_near_a_limit_are_sound_and_do_not_depend_on_what_is_remembered(pattern: str, work: int) -> None:
+    exact, used = lifted(pattern), lifted(pattern)
+    states = [state for seed in range(2) for state in walk(exact, seed)]
+    limits = {"_MOST_WORK": work, "_MOST_WORK_NEAR": work, "_MOST_COMPLETED": work}
+    with mock.patch.multiple(module, **limits):
+        expected = [bounds(lifted(pattern), state) for state in states]
+        assert [bounds(used, state) for state in states] == expected
+        assert [bounds(used, state) for state in states[::-1]][::-1] == expected
+        for state, found in zip(states, expected, strict=True):
+            assert [*found] == used.allowed(state).listed(WORDS.size).tolist()  # type: ignore[arg-type]
+    for state, found in zip(states, expected, strict=True):
+        needed = {t: exact.least_tokens(exact.advance(state, t)) for t in found}  # type: ignore[arg-type]
+        assert all((least or 0) <= found[t] for t, least in needed.items())
+        here = exact.least_tokens(state)  # type: ignore[arg-type]
+        assert here is not None
+        if not exact.may_end(state):  # type: ignore[arg-type]
+            assert min(found.values()) <= here - 1
+
+
+@pytest.mark.parametrize("pattern", MANY_STATES)
+def test_bounds_below_the_bounds_of_work_are_those_of_the_states(pattern: str) -> None:
+    constraint = lifted(pattern)
+    with mock.patch.multiple(module, _MOST_WORK=1 << 30, _MOST_WORK_NEAR=1 << 30, _MOST_COMPLETED=1 << 30):
+        for state in walk(constraint, 3):
+            found = bounds(constraint, state)
+            reached = [constraint.advance(state, t) for t in found]  # type: ignore[arg-type]
+            assert [*found.values()] == [constraint.least_tokens(after) for after in reached]  # type: ignore[arg-type]
