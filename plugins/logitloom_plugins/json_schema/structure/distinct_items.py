@@ -2,14 +2,16 @@
 
 An item must not end as a value that equals an earlier item. The *candidates* of an unfinished item are the earlier
 items that it can still become. If there are none, every completion that the machine allows is legal. The same holds in
-a string that has more completions than candidates. Otherwise a search looks for a completion that differs from all
+a string or number that has more completions than candidates. Otherwise a search looks for one that differs from all
 candidates.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
 from bisect import bisect_left
-from collections import deque
 from typing import Final
 
 import numpy as np
@@ -19,7 +21,7 @@ from logitloom_plugins.json_schema.structure.byte_codes import ByteCodes
 from logitloom_plugins.json_schema.structure.contexts import TextContext
 from logitloom_plugins.json_schema.structure.names import Linked
 from logitloom_plugins.json_schema.structure.numbering import DEAD, Numbering
-from logitloom_plugins.json_schema.structure.states import EscapeState, GapState, TextState
+from logitloom_plugins.json_schema.structure.states import EscapeState, GapState, NumberState, TextState
 from logitloom_plugins.json_schema.structure.text_reader import Position, TextReader
 from logitloom_plugins.json_schema.structure.value_reader import (
     BACKSLASH,
@@ -32,11 +34,15 @@ from logitloom_plugins.json_schema.structure.value_reader import (
     ItemReader,
     goes_on,
 )
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
-__all__ = ["DistinctItems"]
+__all__ = ["DistinctItems", "SearchTooLong"]
 
 _ENDS: Final = b"]},"
 _DIGITS: Final = b"0123456789"
+_NUMBERS: Final = tuple([bytes([byte]) for byte in NUMBER])
+#: Digits that are counted after those of a number.
+_MOST_FURTHER: Final = 16
 #: Names of :attr:`DistinctItems._names`, and results of :meth:`DistinctItems.has_completion`.
 _MOST_REMEMBERED: Final = 1 << 16
 #: Positions that one search for a completion visits.
@@ -47,6 +53,10 @@ _MOST_BYTES: Final = 256
 _MOST_ENTRIES: Final = 1 << 20
 
 
+class SearchTooLong(Exception):
+    """Searches have taken more work than they may."""
+
+
 class DistinctItems:
     """The items of the arrays with ``uniqueItems`` in the texts of one grammar.
 
@@ -55,6 +65,9 @@ class DistinctItems:
         reader: reads texts.
         codes: the codes of the states.
         numbering: of the states.
+
+    Attributes:
+        left: how many bytes searches may still read. What is remembered counts again each time.
     """
 
     def __init__(self, items: ItemReader, reader: TextReader, codes: ByteCodes, numbering: Numbering) -> None:
@@ -66,7 +79,10 @@ class DistinctItems:
         self._names: dict[Linked[Container], list[bytes]] = {}
         self._remembered = 0
         self._contents: dict[TextContext, StringContents] = {}
-        self._completions: dict[Position, bool] = {}
+        self._different: dict[MooreMachine, list[float]] = {}
+        #: With the number of bytes that the search has read.
+        self._completions: dict[Position, tuple[bool, int]] = {}
+        self.left = math.inf
 
     def can_recur(self, position: ItemPosition) -> bool:
         """Whether an unfinished value or member name can become such that its item may equal an earlier item.
@@ -86,7 +102,7 @@ class DistinctItems:
         if not text:
             return recurring.some
         if text[0] in NUMBER:
-            return recurring.numbers
+            return recurring.numbers > 0
         return any(literal.startswith(text) for literal in recurring.literals)
 
     def _begun(self, position: ItemPosition) -> tuple[list[bytes], int, int]:
@@ -153,11 +169,26 @@ class DistinctItems:
         # A string that is an item itself must not be any of the earlier ones.
         return number > sum(map(contents.has, strings[first:end]))
 
+    def _has_other_numbers(self, position: Position) -> bool:
+        """Whether further digits surely make more different numbers than there are earlier items to be different from.
+
+        Of an exponent that is not known, because zero stays zero.
+        """
+        state, text = self._numbering.states[position.state], position.items.text
+        if not isinstance(state, NumberState) or text[:1] not in _NUMBERS or b"e" in text.lower():
+            return False
+        frame, automaton = position.items.frame, state.numbers.automaton
+        assert frame is not None
+        if automaton not in self._different:
+            self._different[automaton] = different_numbers(automaton)
+        return self._different[automaton][state.content_state] > self._items.recurring(frame.entry).numbers
+
     def has_completion(self, reached: Position) -> bool:
         """Whether a text inside an array with ``uniqueItems`` can be completed without a repeated item.
 
         Raises:
             BudgetExceeded: if the search visits more than 32768 positions.
+            SearchTooLong: if it reads more bytes than searches may still read.
         """
         if not self.can_recur(reached.items):
             return True
@@ -165,6 +196,8 @@ class DistinctItems:
             decided = self.has_other_strings(reached)
             if decided is not None:
                 return decided
+        elif self._has_other_numbers(reached):
+            return True
         # Whitespace does not change the value, so positions inside whitespace share the state after it.
         state = self._numbering.states[reached.state]
         if isinstance(state, GapState):
@@ -174,36 +207,49 @@ class DistinctItems:
             if len(self._completions) >= _MOST_REMEMBERED:
                 self._completions.clear()
             known = self._completions[reached] = self._find_completion(reached)
-        return known
+        found, read = known
+        self.left -= read
+        if self.left < 0:
+            raise SearchTooLong
+        return found
 
-    def _find_completion(self, reached: Position) -> bool:
-        """Search breadth-first, because a number can be followed by zeros without end."""
+    def _find_completion(self, reached: Position) -> tuple[bool, int]:
+        """Search the texts first that few earlier items go on like.
+
+        Of these come the longest strings first, and the shortest numbers, because zeros can follow without end.
+        """
         seen = {reached}
-        pending = deque([reached])
-        later: deque[Position] = deque()
-        while pending or later:
+        order, read = itertools.count(), 0
+        queue: list[tuple[bool, int, int, int, Position]] = [(False, 0, 0, next(order), reached)]
+        while queue:
             if len(seen) > _MOST_SEARCHED:
                 raise BudgetExceeded(
                     f"Whether another item can follow in an array with uniqueItems was not found out in "
                     f"{_MOST_SEARCHED} steps, because few different values are possible and most have come. Bound the "
                     f"array with maxItems."
                 )
-            current = (pending or later).popleft()
+            if read > self.left:
+                self.left = -1
+                raise SearchTooLong
+            *_, current = heapq.heappop(queue)
             position = current.items
             in_string = position.text[:1] == b'"'
             if in_string:
                 decided = self.has_other_strings(current)
                 if decided:
-                    return True
+                    return True, read
                 if decided is not None:
                     continue
+            elif self._has_other_numbers(current):
+                return True, read
             wanted = self.next_bytes(position)
+            read += 1
             if wanted is not None:
                 state = self._numbering.states[current.state]
                 assert isinstance(state, TextState | EscapeState)
                 others = (*self._codes.strings.moves.steps(state.context, state.content_state), QUOTE)
                 if any(byte not in wanted and self._goes_on(current, byte) for byte in others):
-                    return True
+                    return True, read
                 codes = [byte for byte in sorted(wanted) if self._codes.code(current.state, byte) != DEAD]
             else:
                 codes = [*self._codes.every_code(current.state)]
@@ -212,6 +258,7 @@ class DistinctItems:
                 codes = [byte for byte in codes if byte not in BLANKS] or codes
                 codes.sort(key=lambda byte: byte not in _ENDS)
             for byte in codes:
+                read += 1
                 following = self._reader.read(current, bytes([byte]))
                 if following is None:
                     continue
@@ -220,13 +267,15 @@ class DistinctItems:
                     # The comma ends a number. ``check_distinct`` has ensured that another item can follow.
                     after = after._replace(phase="next")
                 if not after.frame or not self.can_recur(after):
-                    return True
+                    return True, read
                 key = following._replace(items=self._alike(following.items))
                 if key not in seen:
                     seen.add(key)
                     # An escape sequence is another spelling of a character and seldom leads to another value.
-                    (later if in_string and (position.escape or byte == BACKSLASH) else pending).append(following)
-        return False
+                    is_escape = in_string and bool(position.escape or byte == BACKSLASH)
+                    size = -len(after.text) if after.text[:1] == b'"' else len(after.text)
+                    heapq.heappush(queue, (is_escape, _alike_items(after), size, next(order), following))
+        return False, read
 
     def _goes_on(self, current: Position, byte: int) -> bool:
         """Whether a byte may come."""
@@ -249,6 +298,29 @@ class DistinctItems:
         fraction = mantissa.partition(b".")[2]
         zeros = len(fraction) - len(fraction.rstrip(b"0"))
         return position._replace(text=text[: len(text) - max(zeros - self._items.digits - 1, 0)])
+
+
+def _alike_items(position: ItemPosition) -> int:
+    """How many earlier items the innermost open array or object can still become, or has."""
+    assert position.frame is not None
+    _, done, _, candidates = position.frame.entry
+    return len(candidates) or (0 if done is None else done.length)
+
+
+def different_numbers(automaton: MooreMachine) -> list[float]:
+    """Per state of an automaton of numbers how many different numbers further digits make, at least.
+
+    Digits of which the last is not zero make different numbers, before the point and behind it.
+    """
+    # ``[states, 10]``: where each digit leads.
+    following = automaton.next[:, automaton.byte_class[list(_DIGITS)]]
+    alive = following >= 0
+    ends = (automaton.accepting.take(following, mode="clip") & alive)[:, 1:].sum(axis=1)
+    found = np.zeros(automaton.states)
+    for _ in range(_MOST_FURTHER):
+        found = np.minimum(ends + (found.take(following, mode="clip") * alive).sum(axis=1), _MOST_COUNTED)
+    counted: list[float] = found.tolist()
+    return counted
 
 
 class StringContents:

@@ -158,6 +158,14 @@ class StringMoves:
     def _may_write(self, context: StringContext, content_state: int, count: int, ranges: list[tuple[int, int]]) -> bool:
         """Whether some character of some ranges may be written with digits."""
         automaton, following = context.content.automaton, context.content.counted(count + 1)
+        few = automaton.few_characters(content_state)
+        if few is not None:
+            within = ranges, _POINTS[self.escapes, isinstance(context, NameContext)]
+            return any(
+                context.alive(target, following)
+                for code, target in few
+                if all(any(low <= code <= high for low, high in each) for each in within)
+            )
         return any(
             context.alive(target, following)
             for low, high in ranges

@@ -69,12 +69,12 @@ class Recurring(NamedTuple):
 
     Attributes:
         strings: the characters of strings as UTF-8, in ascending order.
-        numbers: whether there is a number.
+        numbers: how many numbers.
         literals, arrays, objects: canonical texts.
     """
 
     strings: list[bytes]
-    numbers: bool
+    numbers: int
     literals: frozenset[bytes]
     arrays: frozenset[bytes]
     objects: frozenset[bytes]
@@ -261,13 +261,13 @@ class ItemReader:
             of_type.setdefault(self.values[text][0], []).append(text)
         literals, arrays, objects = (frozenset(of_type.get(kind, ())) for kind in ("literal", "array", "object"))
         strings = sorted([self.values[text][1] for text in of_type.get("string", ())])
-        return Recurring(strings, "number" in of_type, literals, arrays, objects)
+        return Recurring(strings, len(of_type.get("number", ())), literals, arrays, objects)
 
     def _and_another(self, before: Recurring, text: bytes) -> Recurring:
         """The same with the canonical text of one more item, which is different from all."""
         kind, content = self.values[text]
         if kind == "number":
-            return before._replace(numbers=True)
+            return before._replace(numbers=before.numbers + 1)
         if kind == "string":
             strings = before.strings.copy()
             insort(strings, content)

@@ -1,20 +1,26 @@
 """The tokens that must be read one by one where an item or a member name must not come twice.
 
 The walk of a trie does not know the text so far, so it allows some tokens that repeat a name or an item. The tokens
-listed here include all of these.
+listed here include all of these. The work of reading them is bounded; tokens that would take more are left out.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
+from logitloom.constraints import TokenSet
+from logitloom_plugins.json_schema.structure.distinct_items import SearchTooLong
 from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
 from logitloom_plugins.json_schema.structure.states import EscapeState, TextState
 from logitloom_plugins.json_schema.structure.text_reader import Position
@@ -28,6 +34,11 @@ from logitloom_plugins.json_schema.structure.value_reader import (
 
 __all__ = ["DoubtfulTokens"]
 
+#: The work of one mask: bytes that are read here and in searches of :class:`.DistinctItems`.
+_MOST_READ: Final = 1 << 12
+#: Names that are compared in the time in which one byte is read.
+_COMPARED: Final = 32
+
 
 class DoubtfulTokens:
     """The tokens of a vocabulary that may repeat an item or a name in a text of one machine.
@@ -36,14 +47,65 @@ class DoubtfulTokens:
         machine: the automaton over bytes.
         words: the trie of the vocabulary.
         vocabulary: the bytes of each id.
+        size: width of the model's logits.
     """
 
-    def __init__(self, machine: Machine, words: Words, vocabulary: Vocabulary) -> None:
+    def __init__(self, machine: Machine, words: Words, vocabulary: Vocabulary, size: int) -> None:
         self._machine = machine
         self._words = words
         self._vocabulary = vocabulary
+        self._size = size
+        self._lengths = np.diff(vocabulary.offsets)
 
-    def at(self, position: Position) -> Iterator[NDArray[np.int32]]:
+    def left_out(self, row: TokenSet, position: Position, most: float = _MOST_READ) -> tuple[TokenSet, bool]:
+        """A row without the tokens that the machine refuses when it reads them one by one.
+
+        Args:
+            row: the tokens that may come if items and names may be repeated.
+            position: where they may come.
+            most: the work after which the tokens that were not read are left out, too.
+
+        Returns:
+            The rest of the row, and whether all tokens were read.
+        """
+        work = _Work(most, 1 + (0 if position.stack is None else len(position.stack.entry.names) // _COMPARED))
+        parts = [*self._at(position, work)]
+        if not parts:
+            return row, True
+        asked = np.zeros(self._size, dtype=bool)
+        asked[np.concatenate(parts)] = True
+        listed, ids = row
+        if listed:
+            asked = asked.take(ids)
+            allowed = ids[asked]
+        else:
+            asked[ids] = False
+            allowed = asked.nonzero()[0].astype(np.int32)
+        if work.left >= 0:
+            # Shorter tokens come first.
+            allowed = allowed[self._lengths.take(allowed).argsort(kind="stable")]
+        dead = [token for token in allowed.tolist() if not self._is_read(position, token, work)]
+        if not dead:
+            return row, True
+        ids = ids[~np.isin(ids, dead)] if listed else np.sort(np.append(ids, np.array(dead, dtype=np.int32)))
+        ids.setflags(write=False)
+        return TokenSet(listed, ids), work.left >= 0
+
+    def _is_read(self, position: Position, token: int, work: _Work) -> bool:
+        """Whether the machine reads a token, and there was work left for that."""
+        text, distinct = self._vocabulary.token_bytes[token], self._machine.distinct
+        work.left -= work.byte * len(text)
+        if work.left < 0:
+            return False
+        distinct.left = work.left
+        try:
+            return self._machine.read(position, text) is not None
+        except SearchTooLong:
+            return False
+        finally:
+            work.left, distinct.left = distinct.left, math.inf
+
+    def _at(self, position: Position, work: _Work) -> Iterator[NDArray[np.int32]]:
         """Token ids ``[n] int32`` that include every token that repeats an item or a name; some occur twice."""
         machine, numbering = self._machine, self._machine.numbering
         if numbering.opening:
@@ -58,9 +120,9 @@ class DoubtfulTokens:
             # A token that begins a name has a quote. One that ends it, too, has two.
             yield _containing(self._vocabulary, rb'"' if numbering.scarce else rb'".*"')
         if self._can_recur(position.items):
-            yield self._alike(position, [])
+            yield self._alike(position, [], work)
         if position.state in numbering.tracked and position.stack is not None and position.stack.entry.names:
-            yield self._alike(position, [name.encode() for name in position.stack.entry.names])
+            yield self._alike(position, [name.encode() for name in position.stack.entry.names], work)
 
     def _next_bytes(self, before: Position, names: list[bytes]) -> frozenset[int] | None:
         """The bytes after which an unfinished item or name can go on as an earlier one; ``None`` for any byte.
@@ -79,14 +141,18 @@ class DoubtfulTokens:
     def _can_recur(self, position: ItemPosition) -> bool:
         return bool(position.frame and self._machine.distinct.can_recur(position))
 
-    def _alike(self, position: Position, names: list[bytes]) -> NDArray[np.int32]:
+    def _alike(self, position: Position, names: list[bytes], work: _Work) -> NDArray[np.int32]:
         """The tokens after which an unfinished item or name can still be an earlier one, or is refused as one."""
         machine, words = self._machine, self._words
         here: list[int] = []
         ended: list[int] = []
-        pending = [(0, position)]
+        pending = deque([(0, position)])
         while pending:
-            node, before = pending.pop()
+            node, before = pending.popleft()
+            if work.left < 0:
+                # These tokens are not read later either.
+                ended.append(node)
+                continue
             wanted = self._next_bytes(before, names)
             for child, byte in zip(words.children(node), words.bytes_below(node), strict=True):
                 if wanted is not None and byte not in wanted:
@@ -98,6 +164,7 @@ class DoubtfulTokens:
                     # Whitespace does not change the item. The row already limits the amount of whitespace.
                     pending.append((child, before))
                     continue
+                work.left -= work.byte
                 after = machine.read(before, bytes([byte]), can_end=False)
                 if after is None:
                     ended.append(child)
@@ -106,6 +173,19 @@ class DoubtfulTokens:
                         here.append(child)
                     pending.append((child, after))
         return words.ids_of(here, ended)
+
+
+@dataclass
+class _Work:
+    """The work of a mask.
+
+    Attributes:
+        left: what may still be done.
+        byte: what reading a byte takes.
+    """
+
+    left: float
+    byte: int
 
 
 @lru_cache(maxsize=32)

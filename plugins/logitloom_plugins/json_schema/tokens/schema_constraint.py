@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.automata.lift.trie_walk import nodes_along
 from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom_plugins.json_schema.structure.contexts import TextContext
@@ -176,29 +178,44 @@ class _Masks:
         self._sets = token_sets(vocabulary, size)
         self._walk = TokenWalk(machine, self.words.trie.longest)
         self._strings = StringRows(machine, vocabulary, self._walk, self._sets)
-        self._doubtful = DoubtfulTokens(machine, self.words, vocabulary)
+        self._doubtful = DoubtfulTokens(machine, self.words, vocabulary, size)
         self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
         self.bounds = TokenBounds(machine, schema.completions, self.distances.farthest_end, vocabulary)
-        self._rows: dict[tuple[int, Stack], TokenSet] = {}
+        self._completions = schema.completions
+        self._rows: dict[tuple[int, Stack], tuple[TokenSet, bool]] = {}
 
     def found(self, position: Position) -> TokenSet:
-        """The tokens that may come next at a position."""
-        row = self._row(position.state, position.stack)
-        doubtful = [*self._doubtful.at(position)] if self._numbering.opening or self._numbering.tracked else ()
-        return self._without(row, np.concatenate(doubtful), position) if doubtful else row
+        """The tokens that may come next at a position.
+
+        They are all of them unless that takes too much work; then the tokens with which the completion begins are
+        among them, and the others that are found first.
+        """
+        row, whole = self._row(position.state, position.stack)
+        if not (self._numbering.opening or self._numbering.tracked):
+            return row if whole else self._with_completion(row, position)
+        found, are_all = self._doubtful.left_out(row, position)
+        if whole and are_all:
+            return found
+        found = self._with_completion(found, position)
+        return found if len(found.ids) or not found.allowed else self._doubtful.left_out(row, position, math.inf)[0]
+
+    def _with_completion(self, row: TokenSet, position: Position) -> TokenSet:
+        """A row with the tokens with which the completion of a position begins."""
+        nodes = nodes_along(self.words.trie, self._completions.of(position) or b"")
+        return self._sets.many(np.union1d(row.listed(self._sets.size), self.words.ids_of(nodes, [])))
 
     def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that may come next, and how many are needed after each, at most."""
         ids, needed, are_all = self.distances.after(position)
         if are_all:
             return ids, needed
-        every = self.found(position).listed(self._sets.size)
+        every = np.union1d(self.found(position).listed(self._sets.size), ids)
         bounds = np.full(len(every), self.bounds.after_any(position), dtype=np.int32)
         bounds[np.searchsorted(every, ids)] = needed
         return every, bounds
 
-    def _row(self, state: int, stack: Stack) -> TokenSet:
-        """The tokens that may come next if items and names may be repeated."""
+    def _row(self, state: int, stack: Stack) -> tuple[TokenSet, bool]:
+        """The tokens that may come next if items and names may be repeated, and whether they are all."""
         known = self._rows.get((state, stack))
         if known is None:
             kind = self.machine.states[state]
@@ -209,7 +226,8 @@ class _Masks:
                     # No token can reach a bound of the length, so the row is that of a string without bounds.
                     known = self._row(self.machine.codes.strings.text(context.unbounded, content_state, 0), stack)
             if known is None:
-                known = self._walk.from_root(self.words, state, stack).token_set(self.words, self._sets)
+                walked = self._walk.from_root(self.words, state, stack)
+                known = walked.token_set(self.words, self._sets), walked.whole
             if len(self._rows) >= _MOST_SHARED:
                 self._rows.clear()
             self._rows[state, stack] = known
@@ -218,21 +236,3 @@ class _Masks:
     def _is_far(self, context: TextContext, count: int) -> bool:
         """Whether a string has bounds on the length that no token can reach."""
         return context.content.counts and context.content.is_far(count, self._strings.longest)
-
-    def _without(self, row: TokenSet, doubtful: NDArray[np.int32], position: Position) -> TokenSet:
-        """The row without the doubtful tokens that the machine refuses when it reads them one by one."""
-        listed, ids = row
-        asked = np.zeros(self._sets.size, dtype=bool)
-        asked[doubtful] = True
-        if listed:
-            asked = asked.take(ids)
-            allowed = ids[asked]
-        else:
-            asked[ids] = False
-            allowed = asked.nonzero()[0].astype(np.int32)
-        dead = [token for token in allowed.tolist() if self.machine.read(position, self._texts[token]) is None]
-        if not dead:
-            return row
-        ids = ids[~np.isin(ids, dead)] if listed else np.sort(np.append(ids, np.array(dead, dtype=np.int32)))
-        ids.setflags(write=False)
-        return TokenSet(listed, ids)

@@ -177,11 +177,11 @@ class StringRows:
         self._names = string_tables(vocabulary, machine, names=True)
         #: The largest number of characters that one token adds to a string.
         self.longest = self._values.longest
-        self._after: dict[tuple[bool, int, Stack], Rests] = {}
+        self._after: dict[tuple[bool, int, Stack], tuple[Rests, bool]] = {}
         self._completed: dict[tuple[MooreMachine, int], list[tuple[int, int]]] = {}
 
-    def row(self, state: int, stack: Stack) -> TokenSet | None:
-        """The tokens of a state, ``None`` if the string is not free.
+    def row(self, state: int, stack: Stack) -> tuple[TokenSet, bool] | None:
+        """The tokens of a state, and whether they are all; ``None`` if the string is not free.
 
         Args:
             state: a state of the machine inside a string.
@@ -199,19 +199,17 @@ class StringRows:
             return self._name(context, content_state, stack)
         return None
 
-    def _value(self, context: TextContext, content_state: int, count: int, stack: Stack) -> TokenSet:
-        tables, content, end = self._values, context.content, self._machine.codes.strings.end
+    def _value(self, context: TextContext, content_state: int, count: int, stack: Stack) -> tuple[TokenSet, bool]:
+        tables, content = self._values, context.content
         room = content.free_from(content_state, count)
         near = min(room, tables.longest)
         # Far from its length bounds the row does not depend on the exact count of characters.
-        ranges = [
-            (
-                first,
-                last,
-                self._allowed_rests(tables, end(context, content_state, content.counted(count + first)), stack),
-            )
-            for first, last in content.end_ranges(count, near)
-        ]
+        ranges, whole = list[tuple[int, int, Rests]](), True
+        for first, last in content.end_ranges(count, near):
+            end = self._machine.codes.strings.end(context, content_state, content.counted(count + first))
+            rests, are_all = self._allowed_rests(tables, end, stack)
+            ranges.append((first, last, rests))
+            whole &= are_all
 
         def make() -> TokenSet:
             ends = np.zeros(len(tables.ending), dtype=bool)
@@ -219,14 +217,14 @@ class StringRows:
                 ends |= (tables.lengths >= first) & (tables.lengths <= last) & tables.has_rest(rests)
             return self._set(tables, room, ends)
 
-        return self._sets.once((id(tables), near, *ranges), make)
+        return self._sets.once((id(tables), near, *ranges), make), whole
 
-    def _name(self, context: NameContext, content_state: int, stack: Stack) -> TokenSet:
+    def _name(self, context: NameContext, content_state: int, stack: Stack) -> tuple[TokenSet, bool]:
         tables = self._names
         if stack is not None and stack.entry.names:
             stack = Linked(Opened(stack.entry.back, NO_NAMES), stack.before)
         other = self._machine.number(ColonState(context.frame, ("other", ()), context.layout))
-        rests = self._allowed_rests(tables, other, stack)
+        rests, whole = self._allowed_rests(tables, other, stack)
         completed: list[tuple[int, bool]] = []
         going: Pending = []
         if content_state >= context.outside:
@@ -237,7 +235,8 @@ class StringRows:
                 completed.append((node, code != DEAD))
                 if code != DEAD and self._words.has_children(node):
                     going.append((node, code, stack))
-        after = sorted(self._walk.below(self._words, going).allowed(self._words)) if going else []
+        walked = self._walk.below(self._words, going)
+        after, whole = sorted(walked.allowed(self._words)), whole and walked.whole
 
         def make() -> TokenSet:
             ends, words = tables.has_rest(rests), self._words
@@ -247,7 +246,7 @@ class StringRows:
             ends[tables.index[after]] = True
             return self._set(tables, 1 << 30, ends)
 
-        return self._sets.once((id(tables), rests, *completed, *after), make)
+        return self._sets.once((id(tables), rests, *completed, *after), make), whole
 
     def _set(self, tables: StringTables, room: int, ends: NDArray[np.bool_]) -> TokenSet:
         """The tokens that may come in a free string.
@@ -288,18 +287,19 @@ class StringRows:
         self._completed[automaton, content_state] = found
         return found
 
-    def _allowed_rests(self, tables: StringTables, code: int, stack: Stack) -> Rests:
-        """The rests that may follow the closing quote."""
+    def _allowed_rests(self, tables: StringTables, code: int, stack: Stack) -> tuple[Rests, bool]:
+        """The rests that may follow the closing quote, and whether they are all."""
         if code == DEAD:
-            return ()
+            return (), True
         state, stack = self._machine.applied(code, stack) if code < DEAD else (code, stack)
         key = (tables is self._names, state, stack)
         known = self._after.get(key)
         if known is None:
-            rests = [0]
+            rests, whole = [0], True
             if tables.rest_words is not None:
-                rests += self._walk.from_root(tables.rest_words, state, stack).allowed(tables.rest_words)
-            known = tuple(sorted(rests))
+                walked = self._walk.from_root(tables.rest_words, state, stack)
+                rests, whole = [0, *walked.allowed(tables.rest_words)], walked.whole
+            known = tuple(sorted(rests)), whole
             if len(self._after) >= _MOST_REMEMBERED:
                 self._after.clear()
             self._after[key] = known

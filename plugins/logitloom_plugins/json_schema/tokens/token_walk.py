@@ -4,11 +4,15 @@ A word is an entry of the trie: a token, or a rest of a token (:mod:`.string_row
 a state and a stack, and drops a triple when its state is dead. The walk goes from node to node. Inside strings it
 follows the automaton of their content; where the content allows many bytes, :mod:`.content_walk` walks below many nodes
 at once. Where whitespace is allowed, the walk of a word begins at its first character that is not whitespace.
+
+The work of a walk is bounded. It is counted in nodes, in states, whose codes may have to be found out, and in walks
+inside strings, whatever is remembered. Above the bound no further node is visited: shorter words are found first.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections import deque
 from typing import Final
 
 import numpy as np
@@ -30,6 +34,10 @@ __all__ = ["Found", "Pending", "TokenWalk"]
 _SIBLINGS: Final = 24
 #: Nodes in a string that are walked one by one.
 _MOST_VISITED: Final = 1 << 12
+#: The work of one walk, in nodes, and that of a state and of the walk inside strings.
+_MOST_WORK: Final = 1 << 14
+_STATE: Final = 32
+_CONTENT: Final = 256
 #: Up to so many nodes the words are listed node by node.
 _LISTED: Final = 128
 _BLANKS: Final = b" \n\t\r"
@@ -49,14 +57,16 @@ class Found:
         entered: nodes at which words are allowed.
         positions: positions of allowed words in the trie's order.
         blanks: the words at so many first nodes of whitespace are allowed.
+        whole: whether these are all; otherwise the walk has taken too much work.
     """
 
-    __slots__ = ("blanks", "entered", "positions")
+    __slots__ = ("blanks", "entered", "positions", "whole")
 
     def __init__(self) -> None:
         self.entered: list[int] = []
         self.positions: list[NDArray[np.int32]] = []
         self.blanks = 0
+        self.whole = True
 
     def listed(self, words: Words) -> list[int]:
         """The allowed words in no order, where they are few."""
@@ -127,26 +137,37 @@ class TokenWalk:
     def below(self, words: Words, pending: Pending, found: Found | None = None) -> Found:
         """The allowed words below nodes with a state each, without those at the nodes, beside what has been found.
 
-        Nodes are walked one by one, and in strings nodes with many children all at once.
+        Nodes are walked one by one, and in strings nodes with many children all at once. The words at the first nodes
+        below are always found.
         """
         found = Found() if found is None else found
         machine, entered, known, reads = self._machine, found.entered, self._machine.codes.codes, words.reads
         wide: Wide = {}
-        while pending or wide:
-            if not pending:
+        following, visited, work = deque(pending), set[int](), 0
+        while following or wide:
+            if work > _MOST_WORK and (entered or found.positions):
+                found.whole = False
+                break
+            if not following:
                 string, begun = wide.popitem()
+                work += _CONTENT
                 positions, ends = self.content(words.trie, string[0], begun)
                 found.positions.append(positions)
-                self._ended(words, string, ends, pending, entered)
+                self._ended(words, string, sorted(ends), following, entered)
                 continue
-            node, state, stack = pending.pop()
+            node, state, stack = following.popleft()
+            if state not in visited:
+                visited.add(state)
+                work += _STATE
             sparse = known.get(state)
             if sparse is None:
                 kind = machine.states[state]
                 if isinstance(kind, TextState):
                     context, content_state, count, _ = kind
-                    ends = self._in_string(words, (context, stack), [(node, content_state, count)], wide, entered)
-                    self._ended(words, (context, stack), ends, pending, entered)
+                    begun = [(node, content_state, count)]
+                    ends, nodes = self._in_string(words, (context, stack), begun, wide, entered)
+                    work += nodes
+                    self._ended(words, (context, stack), ends, following, entered)
                     continue
                 if isinstance(kind, EscapeState) and 1 < len(kind.written) < 6:
                     if DIGITS.isdisjoint(words.bytes_below(node)):
@@ -156,10 +177,12 @@ class TokenWalk:
                 elif isinstance(kind, GapState) and _WHITESPACE.isdisjoint(words.bytes_below(node)):
                     state = machine.number(kind.before)
                 sparse = machine.codes.every_code(state)
-            for child, code, goes_on in reads(node, sparse):
+            below = reads(node, sparse)
+            work += 1 + len(below)
+            for child, code, goes_on in below:
                 entered.append(child)
                 if goes_on:
-                    pending.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
+                    following.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
         return found
 
     def _in_string(
@@ -169,7 +192,7 @@ class TokenWalk:
         inside: list[tuple[int, int, int]],
         wide: Wide,
         entered: list[int],
-    ) -> Ends:
+    ) -> tuple[Ends, int]:
         """Walk inside a string, without a machine state per character.
 
         Args:
@@ -180,7 +203,7 @@ class TokenWalk:
             entered: takes the nodes at which words are allowed.
 
         Returns:
-            Where the string has ended, or an escape has begun.
+            Where the string has ended, or an escape has begun; and how many nodes were visited.
         """
         context, stack = string
         strings, content = self._machine.codes.strings.moves, context.content
@@ -221,10 +244,15 @@ class TokenWalk:
             child = words.child(node, _BACKSLASH) if context.escapes is not False else -1
             if child >= 0:
                 ends.append((child, (content_state, count), False))
-        return ends
+        return ends, visited
 
     def _ended(
-        self, words: Words, string: tuple[StringContext, Stack], ends: Ends, pending: Pending, entered: list[int]
+        self,
+        words: Words,
+        string: tuple[StringContext, Stack],
+        ends: Ends,
+        pending: deque[tuple[int, int, Stack]],
+        entered: list[int],
     ) -> None:
         """Note where a walk inside a string has met quotes and backslashes that may come."""
         (context, before), machine, strings = string, self._machine, self._machine.codes.strings

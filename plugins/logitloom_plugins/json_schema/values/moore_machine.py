@@ -87,6 +87,7 @@ class MooreMachine(Dfa):
         self.outputs = list(outputs)
         self._after: dict[tuple[int, int, int], frozenset[int]] = {}
         self._reads: dict[tuple[int, ...], bytes] = {}
+        self._few: dict[int, list[tuple[int, int]] | None] = {}
 
     @classmethod
     def of(cls, dfa: Dfa, output: Output) -> MooreMachine:
@@ -211,6 +212,36 @@ class MooreMachine(Dfa):
         return known
 
     # --- characters --------------------------------------------------------------------------------------------
+
+    def few_characters(self, state: int) -> list[tuple[int, int]] | None:
+        """The code points that may come after a state between characters, each with the state after it.
+
+        ``None`` if many bytes may come.
+        """
+        if state not in self._few:
+            found: list[tuple[int, int]] | None = []
+            # Texts in UTF-8: the bytes so far as a number, how many more there are, and the state after them.
+            pending = [(0, -1, state)]
+            while pending and found is not None:
+                begun, left, at = pending.pop()
+                row = self.row_list(at)
+                read = [byte for byte, column in enumerate(self._classes) if row[column] >= 0]
+                if len(read) > _NARROW or len(found) > _LISTED:
+                    found = None
+                    break
+                for byte in read:
+                    if left < 0:
+                        more = (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+                        code = byte & (0x7F >> more + (more > 0))
+                    else:
+                        more, code = left - 1, begun << 6 | byte & 0x3F
+                    target = row[self._classes[byte]]
+                    if more:
+                        pending.append((code, more, target))
+                    else:
+                        found.append((code, target))
+            self._few[state] = found
+        return self._few[state]
 
     def after_characters(self, state: int, low: int, high: int) -> frozenset[int]:
         """The states after one character of a range of code points; ``DEAD`` is one of them if some cannot come."""
