@@ -20,7 +20,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from logitloom.automata.deterministic.reach import steps_to
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.structure import objects
 from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
@@ -29,6 +28,7 @@ from logitloom_plugins.json_schema.structure.keys import Keys
 from logitloom_plugins.json_schema.structure.least_solution import LeastSolution
 from logitloom_plugins.json_schema.structure.machine import Machine
 from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.structure.nearest_ends import NearestEnds
 from logitloom_plugins.json_schema.structure.objects import ObjectFrame
 from logitloom_plugins.json_schema.structure.satisfiability import Frame
 from logitloom_plugins.json_schema.structure.states import (
@@ -122,7 +122,7 @@ class Completions:
         self._rests: dict[Any, list[bytes]] = {}
         self._of_name: dict[Any, bytes] = {}
         self._short: dict[Any, list[tuple[Any, bytes, Any]]] = {}
-        self._nearest: dict[Any, NearestEnds | None] = {}
+        self._nearest: dict[Content, NearestEnds | None] = {}
         #: By key of a memory what it took to find its entry.
         self._costs: dict[Any, int] = {}
         self.remembered = 0
@@ -774,8 +774,10 @@ class Completions:
 
     def _texts(self, content: Content, content_state: int, count: int, labels: Iterable[Any]) -> Texts:
         """By output, of some, the rest of a short content."""
-        about = content.automaton, tuple(content.points), tuple([tuple(outputs.items()) for outputs in content.at])
-        found = {label: self._shortest(about, content, (content_state, count), label) for label in labels}
+        nearest = self._nearest_ends(content)
+        near = None if nearest is None else nearest.outputs(content_state, count)
+        asked = labels if near is None else [label for label in near if label in labels]
+        found = {label: self._shortest(content, content, (content_state, count), label) for label in asked}
         return {label: rests[0] for label, rests in found.items() if rests}
 
     def _shortest(
@@ -793,9 +795,9 @@ class Completions:
         """
 
         def find() -> tuple[list[bytes], int]:
-            nearest = self._nearest_ends(content, about, label) if tries == 1 else None
+            nearest = self._nearest_ends(content) if tries == 1 else None
             if nearest is not None:
-                text = nearest.text(*begun)
+                text = nearest.text(label, *begun)
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
             work, below = [0], about.below if bit else ()
             alive = (lambda at: below[at] & bit) if bit else None
@@ -804,12 +806,12 @@ class Completions:
 
         return self._recalled(self._rests, (about, begun, label, tries), find)
 
-    def _nearest_ends(self, content: Content, key: Any, label: Any) -> NearestEnds | None:
-        """Where the contents with an output end; ``None`` if they have too many states."""
-        if (key, label) not in self._nearest:
+    def _nearest_ends(self, content: Content) -> NearestEnds | None:
+        """Where the contents with each output end; ``None`` if they have too many states."""
+        if content not in self._nearest:
             pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
-            self._nearest[key, label] = NearestEnds(content, label) if pairs <= _MOST_PAIRS else None
-        return self._nearest[key, label]
+            self._nearest[content] = NearestEnds(content, _BYTES) if pairs <= _MOST_PAIRS else None
+        return self._nearest[content]
 
     def _escaped(self, text: bytes) -> bytes:
         """Some characters as they are written in JSON; the rest of a character first, if one has been begun."""
@@ -817,51 +819,6 @@ class Completions:
         begun = text[: len(text) - len(rest)]
         ascii_only = self._machine.grammar.escapes == "ascii"
         return begun + json.dumps(rest.decode(), ensure_ascii=ascii_only)[1:-1].encode()
-
-
-class NearestEnds:
-    """The shortest contents of strings or numbers with an output, from any state on.
-
-    Args:
-        content: the content.
-        output: the output.
-
-    Attributes:
-        columns: a byte for each class of bytes that are alike, the preferred ones first, and the class.
-    """
-
-    def __init__(self, content: Content, output: Any) -> None:
-        automaton = content.automaton
-        self._states = automaton.states
-        self._counted = content.counts
-        classes: dict[int, int] = {}
-        for byte in _BYTES:
-            classes.setdefault(int(automaton.byte_class[byte]), byte)
-        self.columns = [(byte, column) for column, byte in classes.items()]
-        self._next = content.counted_steps() if content.counts else automaton.next
-        ends = [
-            content.ends(state, count) == output
-            for count in range(len(self._next) // automaton.states)
-            for state in range(automaton.states)
-        ]
-        self._distance = steps_to(self._next, np.array(ends))
-
-    def text(self, state: int, count: int) -> bytes | None:
-        """The shortest content after a state and a number of characters; ``None`` if there is none."""
-        at = count * self._states + state if self._counted else state
-        distance = int(self._distance[at])
-        if distance < 0:
-            return None
-        found = bytearray()
-        for left in range(distance - 1, -1, -1):
-            row = self._next[at]
-            byte, at = next(
-                (byte, target)
-                for byte, column in self.columns
-                if (target := int(row[column])) >= 0 and self._distance[target] == left
-            )
-            found.append(byte)
-        return bytes(found)
 
 
 def _several(

@@ -105,6 +105,20 @@ class Content:
         if inside and inside[-1] + 1 < len(self.at):
             self.most = self.points[inside[-1] + 1] - 1
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.automaton, tuple(self.points)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Content):
+            return NotImplemented
+        return self.automaton is other.automaton and self.points == other.points and self.at == other.at
+
     def state_parts(self) -> tuple[Any, ...]:
         """What is written to a file."""
         return self.automaton, tuple(zip(self.points, self.at, strict=True)) if self.counts else None

@@ -1,0 +1,106 @@
+"""The nearest end of the content of a string or a number, from each of its states and for each of its outputs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.deterministic.reach import steps_to
+from logitloom_plugins.json_schema.values.moore_machine import Output
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["NearestEnds"]
+
+#: Pairs of a state and an output that can be reached from it, of all states; and fewer outputs are not listed by state.
+_MOST_LISTED: Final = 1 << 17
+_FEW: Final = 8
+
+
+class NearestEnds:
+    """The shortest contents with an output, from any state on.
+
+    An enumeration of thousands of values has as many outputs. Few of them can be reached from most states, which are
+    therefore listed by state. Where each state reaches many outputs, the distances of all states are found for one
+    output at a time.
+
+    Args:
+        content: the content.
+        preferred: all bytes, of which the first that leads on is written.
+
+    Attributes:
+        columns: a byte for each class of bytes that are alike, the preferred ones first, and the class.
+    """
+
+    def __init__(self, content: Content, preferred: Iterable[int]) -> None:
+        automaton = content.automaton
+        self._states = automaton.states
+        self._counted = content.counts
+        classes: dict[int, int] = {}
+        for byte in preferred:
+            classes.setdefault(int(automaton.byte_class[byte]), byte)
+        self.columns = [(byte, column) for column, byte in classes.items()]
+        self._next = content.counted_steps() if content.counts else automaton.next
+        counts = range(len(self._next) // automaton.states)
+        #: The output of the content that ends at each state, by ``count * states + state``.
+        self._ends = [content.ends(state, count) for count in counts for state in range(automaton.states)]
+        self._listed = self._by_state() if len(content.found) >= _FEW else None
+        self._distances: dict[Output, NDArray[np.int32]] = {}
+
+    def outputs(self, state: int, count: int) -> Sequence[Output] | None:
+        """The outputs that can be reached after a state and a number of characters; ``None`` if they are not listed."""
+        return None if self._listed is None else list(self._listed[self._at(state, count)])
+
+    def text(self, output: Output, state: int, count: int) -> bytes | None:
+        """The shortest content with an output after a state and a number of characters; ``None`` if there is none."""
+        at = self._at(state, count)
+        distance = self._distance(at, output)
+        if distance < 0:
+            return None
+        found = bytearray()
+        for left in range(distance - 1, -1, -1):
+            row = self._next[at]
+            byte, at = next(
+                (byte, target)
+                for byte, column in self.columns
+                if (target := int(row[column])) >= 0 and self._distance(target, output) == left
+            )
+            found.append(byte)
+        return bytes(found)
+
+    def _at(self, state: int, count: int) -> int:
+        return count * self._states + state if self._counted else state
+
+    def _distance(self, at: int, output: Output) -> int:
+        if self._listed is not None:
+            return self._listed[at].get(output, -1)
+        if output not in self._distances:
+            self._distances[output] = steps_to(self._next, np.array([end == output for end in self._ends]))
+        return int(self._distances[output][at])
+
+    def _by_state(self) -> list[dict[Output, int]] | None:
+        """Per state the outputs that can be reached, with their distances; ``None`` if they are too many."""
+        source, column = (self._next >= 0).nonzero()
+        target = self._next[source, column]
+        order = target.argsort(kind="stable")
+        before, bounds = source[order], np.searchsorted(target[order], np.arange(len(self._next) + 1))
+        listed: list[dict[Output, int]] = [{} for _ in self._ends]
+        queue: deque[tuple[int, Output]] = deque()
+        for at, output in enumerate(self._ends):
+            if output is not None:
+                listed[at][output] = 0
+                queue.append((at, output))
+        entries = len(queue)
+        while queue:
+            at, output = queue.popleft()
+            for earlier in set(before[bounds[at] : bounds[at + 1]].tolist()):
+                if output not in listed[earlier]:
+                    entries += 1
+                    if entries > _MOST_LISTED:
+                        return None
+                    listed[earlier][output] = listed[at][output] + 1
+                    queue.append((earlier, output))
+        return listed
