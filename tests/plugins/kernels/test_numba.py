@@ -29,7 +29,7 @@ from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MA
 from logitloom.automata.lift.walk_memory import MEMORY
 from logitloom.automata.patterns import utf8
 from logitloom.automata.patterns.char_sets import ANY, HighSet, category, literal, normalized
-from logitloom.automata.patterns.nfa import position_automaton
+from logitloom.automata.patterns.nfa import RedundantCopies, position_automaton
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.automata.patterns.utf8 import HighPartition
 from logitloom.constraints import ConstraintMemory, lift
@@ -216,7 +216,7 @@ def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
     """Subset construction of a pattern, compiled and plain."""
     nfa = position_automaton(parse_pattern(pattern), BudgetTracker(), lambda part: UnsupportedPattern(part.name))
     letters = alphabet(nfa.sets, BudgetTracker())
-    automaton = Subsets(nfa._replace(order={}), letters.members, letters.classes)
+    automaton = Subsets(nfa._replace(order=RedundantCopies([])), letters.members, letters.classes)
     kernels = cast(AutomatonKernels, load_kernels())
     found = determinize._compiled(automaton, kernels, states)
     with pytest.MonkeyPatch.context() as changed:
