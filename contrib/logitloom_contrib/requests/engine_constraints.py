@@ -9,6 +9,7 @@ import numpy as np
 
 from logitloom import Chain
 from logitloom.errors import NeedsNotMet
+from logitloom.generation.dead_ends import truncations
 from logitloom_contrib.requests.chain_cache import CompiledChain
 
 __all__ = ["engine_constraints", "no_token_left", "require_agreement"]
@@ -67,7 +68,12 @@ def no_token_left(chain: Chain, options: Sequence[str]) -> str:
     if options or len(chain.labels) == 1:
         others = f"the request's {', '.join(options)}" if options else "the engine's own constraints"
         return f"No token is legal for the chain ({labels}) and {others} together. Loosen one of them."
-    return f"Processors {labels} contradict each other: together they leave no token. Loosen one of them."
+    hard = [link.label for link in chain.links if not link.effect.keeps_last]
+    early = [link.label for link in truncations(chain.links)]
+    if early and len(hard) == 1:
+        return f"{_names(early)} kept no token that {hard[0]!r} allows. Put {_names(early)} behind {hard[0]!r}."
+    found = ", ".join(label for label in chain.labels if label in {*hard, *early}) or labels
+    return f"Processors {found} contradict each other: together they leave no token. Loosen one of them."
 
 
 def _asked(value: Any) -> bool:

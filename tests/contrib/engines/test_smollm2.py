@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logitloom import Vocabulary, processors
-from logitloom.generation import Generator
+from logitloom.generation import BeamSearch, Generator
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -93,6 +93,26 @@ def test_a_stop_string_inside_an_accepted_draft_stops(real: Real) -> None:
     assert greedy.endswith("4 5")
     for drafts in ({"prompt_lookup_num_tokens": 6}, {"assistant_model": real.model}):
         assert real.generate(processor, prompt, do_sample=False, **drafts) == [greedy]
+
+
+def test_beams_end_at_a_stop_string_as_stop_strings_of_transformers_do(real: Real) -> None:
+    """Text and score of the adapter, of our own loop, and of the option ``stop_strings``, whose strings stay."""
+    strings = [" the", "\n"]
+    chain = processors.load(("stop", {"strings": strings, "include": True}), tokenizer=real.vocabulary)
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=real.tokenizer.tokenizer)
+    ids = torch.tensor([real.tokenizer.encode("The cat sat on")])
+    options = {
+        "attention_mask": torch.ones_like(ids), "num_beams": 4, "do_sample": False, "max_new_tokens": 12,
+        "return_dict_in_generate": True, "output_scores": True, "pad_token_id": PAD,
+    }  # fmt: skip
+    expected = real.model.generate(ids, stop_strings=strings, tokenizer=theirs, **options)
+    found = real.model.generate(ids, logits_processor=to_transformers(chain, real.model), **options)
+    assert found.sequences.tolist() == expected.sequences.tolist()
+    torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
+    [ours] = Generator(TransformersModel(real.model), chain, BeamSearch(4), max_tokens=12)(ids.tolist())
+    assert [*ours.tokens] == expected.sequences[0, ids.shape[1] :].tolist()
+    assert ours.text is not None
+    assert ours.text.endswith(tuple(strings))
 
 
 class UncachedGuidance(transformers.LogitsProcessor):  # type: ignore[misc,name-defined]
