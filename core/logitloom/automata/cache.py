@@ -64,7 +64,7 @@ class AutomatonCache:
         self.capacity = capacity
         self.most_bytes = most_bytes
         directory = directory if directory is not None else os.environ.get(CACHE_DIRECTORY_VARIABLE) or None
-        self.directory = None if directory is None else Path(directory)
+        self.directory = None if directory is None else Path(os.path.expanduser(directory))
         self._entries: OrderedDict[str, TokenAutomaton] = OrderedDict()
         self._lock = threading.RLock()
 

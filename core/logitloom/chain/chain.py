@@ -29,6 +29,7 @@ from logitloom.errors import (
     InvalidContext,
     InvalidSignature,
     NeedsNotMet,
+    OptionError,
     StateMismatch,
     UnknownPlugin,
 )
@@ -43,6 +44,20 @@ __all__ = ["Chain", "ChainState"]
 
 #: Hooks that are asked between two steps, by the indices of the processors in the chain.
 _Questions = dict[int, Callable[[Any, Context], Any]]
+
+
+def _debug_by_default() -> bool:
+    """What the environment variable ``LOGITLOOM_DEBUG`` says.
+
+    Raises:
+        OptionError: it says neither yes nor no.
+    """
+    value = os.environ.get("LOGITLOOM_DEBUG", "")
+    if value.lower() in ("", "0", "false", "no", "off"):
+        return False
+    if value.lower() in ("1", "true", "yes", "on"):
+        return True
+    raise OptionError(f"The environment variable LOGITLOOM_DEBUG is {value!r:.100}. Set it to 1 or 0, or unset it.")
 
 
 class Chain:
@@ -70,7 +85,7 @@ class Chain:
         self.links = tuple(links)
         self.vocabulary = vocabulary
         self.model = model
-        self.debug = os.environ.get("LOGITLOOM_DEBUG", "") not in ("", "0") if debug is None else debug
+        self.debug = _debug_by_default() if debug is None else debug
         check_order(self.links)
         self.needs: frozenset[str] = frozenset().union(*(link.declared("needs") for link in self.links))
         for link in self.links:

@@ -10,9 +10,9 @@ import platform
 import re
 import sys
 from importlib import metadata
-from typing import Any
+from typing import Any, Final
 
-from logitloom.arguments import printable
+from logitloom.arguments import printable, shown
 from logitloom.arrays.backend import Backend
 from logitloom.cli.server_check import check_server
 from logitloom.cli.terminal import styled, table
@@ -25,6 +25,8 @@ __all__ = ["add_parser", "examine", "mistaken"]
 
 #: What logitloom itself stands on.
 _FOUNDATIONS = ("logitloom", "numpy", "pluggy", "packaging", "tomli-w")
+#: Environment variables that logitloom reads.
+_VARIABLES: Final = (registry.BLOCK_VARIABLE, "LOGITLOOM_CACHE_DIR", "LOGITLOOM_DEBUG", "LOGITLOOM_EXPECT_BACKENDS")
 
 
 def add_parser(commands: Any) -> None:
@@ -91,6 +93,10 @@ def examine() -> dict[str, Any]:
     broken += [
         {"kind": group, "name": name, "distribution": owner, "error": wrong} for group, name, owner, wrong in mistaken()
     ]
+    broken += [
+        {"kind": "environment", "name": name, "distribution": "", "error": wrong}
+        for name, wrong in mistaken_variables()
+    ]
     twice = _claimed_twice()
     broken += [entry for entry in twice if entry["used"] is None]
     return {
@@ -137,6 +143,23 @@ def mistaken() -> list[tuple[str, str, str, str]]:
     return found
 
 
+def mistaken_variables() -> list[tuple[str, str]]:
+    """Environment variables that do nothing: each with a sentence that says what is wrong and what to do."""
+    found = []
+    for variable in os.environ:
+        near = difflib.get_close_matches(variable, _VARIABLES, 1, 0.85)
+        if near and variable not in _VARIABLES:
+            found.append((printable(variable), f"No such variable is read. Did you mean {near[0]}?"))
+    records = registry.available()
+    for entry in os.environ.get(registry.BLOCK_VARIABLE, "").split(","):
+        kind, _, name = entry.strip().partition("@")[0].rpartition("/")
+        if name and not any(record.name == name and kind in ("", record.kind) for record in records):
+            near = difflib.get_close_matches(name, {record.name for record in records}, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else "'logitloom plugins' lists what there is."
+            found.append((registry.BLOCK_VARIABLE, f"It blocks {shown(entry.strip())}, which is no plug-in. {hint}"))
+    return found
+
+
 def _backend(backend: Backend) -> dict[str, Any]:
     array = backend.asarray([0.0, 1.0], "float32")  # a library that cannot make an array is broken
     return {
@@ -178,7 +201,7 @@ def _twice(kind: str, name: str, owners: list[str]) -> dict[str, Any]:
 def _told(report: dict[str, Any]) -> str:
     parts = [
         "\n".join(f"{name} {version}" for name, version in report["versions"].items()),
-        "\n".join(f"{name}: {value}" for name, value in report["environment"].items()),
+        "\n".join(f"{name}: {printable(value)}" for name, value in report["environment"].items()),
     ]
     rows = [
         [b["name"], b["version"], b["device"], "host" if b["on_host"] else "device", "yes" if b["compiles"] else "no"]
