@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 
+import numpy as np
 import pytest
 
 import logitloom
-from logitloom import Vocabulary, load_backend, processors
-from logitloom.display.progress import progress_bar
+from logitloom import Context, Vocabulary, load_backend, processors
+from logitloom.display.progress import progress_bar, until_shown
 from logitloom.errors import NeedsNotMet
 from logitloom.generation import Generator, Multinomial
 from logitloom.testing import ToyModel
@@ -60,6 +62,32 @@ def test_a_batch_shows_its_progress_in_a_terminal_alone(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert generator([[1], [2]], on_progress=lambda p: None) == expected
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ("regex", {"pattern": "(a|b)*a(a|b){9}"}),
+        ("json", {"schema": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|b){3}$"}}}}),
+        ("choice", {"choices": [f"{n:03}" for n in range(999)]}),
+        ("grammar", {"grammar": 'root ::= "a"* "b"'}),
+    ],
+    ids=lambda spec: spec[0],
+)
+def test_a_long_compilation_shows_its_time_in_a_terminal_alone(
+    spec: tuple[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tqdm", reason="needs the package tqdm")
+    words = Vocabulary([b"", *(bytes([byte]) for byte in range(256))], eos=[0])
+    context = Context.start(np.zeros((1, 257), dtype=np.float32), vocabulary=words)
+    for stream, after, wanted in ((Terminal(), 0.0, True), (Terminal(), 1e9, False), (io.StringIO(), 0.0, False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr("logitloom.display.progress._SHOWN_AFTER", after)
+        chain = processors.load([spec[0], {**spec[1]}], tokenizer=words)
+        chain.init_state(context)
+        assert (f"compiling '{spec[0]}': 00:0" in stream.getvalue()) == wanted
+    assert until_shown() == math.inf
 
 
 def test_a_bar_that_is_asked_for_needs_tqdm(monkeypatch: pytest.MonkeyPatch) -> None:

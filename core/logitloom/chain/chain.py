@@ -23,6 +23,7 @@ from logitloom.chain.step_arguments import check_step, note, writable
 from logitloom.chain.steps import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.context import Context
 from logitloom.display.html_table import html_table
+from logitloom.display.progress import waiting
 from logitloom.effect import Effect
 from logitloom.errors import (
     ChainIncomplete,
@@ -301,7 +302,8 @@ class Chain:
         states: list[Any] = []
         for link, init in zip(self.links, self._inits, strict=True):
             try:
-                states.append(init(context))
+                with waiting(f"compiling {link.label!r}"):
+                    states.append(init(context))
             except Exception as error:
                 note(error, link.label, "init_state", context)
                 raise

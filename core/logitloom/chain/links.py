@@ -11,6 +11,7 @@ from typing import Any
 from logitloom.arguments import shown
 from logitloom.arrays.backend import Array
 from logitloom.context import Context
+from logitloom.display.progress import waiting
 from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, LogitloomError, OptionError, StageOrderError
 from logitloom.host import options as opts
@@ -73,7 +74,7 @@ class Link:
         """The same link with more, or other, options; configured if nothing is missing."""
         checked = {**self.options, **opts.check(self.factory, more, self.label)}
         ready = not opts.missing(self.factory, checked)
-        with loading(block=self.block):
+        with loading(block=self.block), waiting(f"compiling {self.label!r}"):
             processor = self._made(checked) if ready else None
         return dataclasses.replace(self, options=checked, processor=processor)
 
