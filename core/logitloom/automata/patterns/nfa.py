@@ -81,7 +81,8 @@ class FollowSets(dict[int, Positions]):
 
     def __init__(self, following: Sequence[_Following]) -> None:
         self._following = following
-        self._moved: dict[tuple[int, int], Positions] = {}
+        #: Sets that were moved, beside the sets that they were made of, whose identities are in the keys.
+        self._moved: dict[tuple[int, int], tuple[Positions, Positions]] = {}
 
     def __reduce__(self) -> tuple[type[FollowSets], tuple[Sequence[_Following]]]:
         return FollowSets, (self._following,)
@@ -104,8 +105,8 @@ class FollowSets(dict[int, Positions]):
         # Positions that share a set in the first copy share one in each copy.
         known = self._moved.get((id(first), by))
         if known is None:
-            known = self._moved[id(first), by] = _moved(first, by)
-        return known
+            known = self._moved[id(first), by] = first, _moved(first, by)
+        return known[1]
 
     def sets(self) -> list[Positions]:
         """All sets, by position."""

@@ -72,6 +72,12 @@ def test_random_patterns_agree_with_re_and_the_whole_automaton(pattern: str, fla
             is_alive_together(whole, visited, text.encode())
 
 
+@pytest.mark.parametrize("pattern", ["(?:(?:a{1,3}b?){3}){0,3}", "(?:(?:(?:a{1,3}b?)){3}){0,3}a?"])
+@pytest.mark.parametrize("text", ["aaba", "aba", "aaa", "aabaaba", "b"])
+def test_repeats_in_repeats_in_repeats_agree_with_re(pattern: str, text: str) -> None:
+    assert lazy(pattern).fullmatch(text) == expected(pattern, 0, text)
+
+
 @settings(max_examples=300 if EXHAUSTIVE else 120)
 @given(
     st.lists(
