@@ -137,6 +137,9 @@ class Backend:
     on_host: bool = False
     #: Whether a function can be compiled (:meth:`compile` does more than return it).
     compiles: bool = False
+    #: Whether the library compiles each operation for each shape, and keeps it, also outside compiled functions. A
+    #: processor of many operations then takes less memory and time as one compiled function.
+    compiles_operations: bool = False
     #: Whether ``x[a:b] = y`` and ``x[i, :, j] = y``, with integer arrays ``i`` and ``j``, write into an array ``x``.
     assignable: bool = False
     #: Whether the library computes an array only when its values are read. The chain then computes its states after

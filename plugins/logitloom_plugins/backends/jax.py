@@ -30,6 +30,7 @@ class JaxBackend(Backend):
 
     name = "jax"
     compiles = True
+    compiles_operations = True
 
     def __init__(self, device: Any = None) -> None:
         super().__init__(device)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom import BIAS, PENALTY, Array, Context, Effect, HostTable, Processor, Vocabulary, option
+from logitloom import BIAS, PENALTY, Array, Backend, Context, Effect, HostTable, Processor, Vocabulary, option
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import check_ids
 
@@ -118,6 +119,10 @@ class Dry(Processor):
         sequence, tokens = context.sequence, context.tokens
         assert sequence is not None
         assert context.length is not None
+        compiled = self._compiled(context)
+        if compiled is not None and (tokens is None or tokens.shape[1] <= self.max_match):
+            logits, match = compiled.step(logits, state.match, tokens, sequence, context.length)
+            return logits, DryState(match)
         breaker = self._is_breaker(context)
         match = state.match
         if tokens is not None and tokens.shape[1] > self.max_match:
@@ -183,27 +188,31 @@ class Dry(Processor):
         sequence = context.sequence
         assert sequence is not None
         assert context.length is not None
-        capacity = sequence.shape[1]
-        end = context.length[:, None] - 1
-        going = backend.arange(capacity)[None, :] < end
+        capacity, compiled = sequence.shape[1], self._compiled(context)
+        position = context.length[:, None] - 1
+        going = backend.arange(capacity)[None, :] < position
         match = xp.zeros_like(sequence)
-        shifted, nothing = sequence, xp.zeros_like(sequence[:, :1]) - 1
+        shifted = sequence
         readable = backend.on_host and backend.has_values(sequence)
-        for k in range(min(self.max_match, capacity)):
+        for _ in range(min(self.max_match, capacity)):
             if readable and not bool(backend.to_numpy(xp.any(going))):
                 break
-            position = end - k
-            token = backend.gather(sequence, xp.where((position >= 0) & (position < capacity), position, 0))
-            going = going & (shifted == token) & (position >= 0)
-            if breaker is not None:
-                going = going & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
-            match = match + backend.cast(going, "int32")
             # One position at a time: shapes that stay the same are compiled once where operations are compiled.
-            shifted = xp.concat([nothing, shifted[:, :-1]], axis=1)
+            if compiled is not None:
+                position, match, going, shifted = compiled.longer(sequence, position, match, going, shifted)
+            else:
+                position, match, going, shifted = _longer(backend, breaker, sequence, position, match, going, shifted)
             if backend.lazy and not context.compiled:
                 # The expression of all iterations together would be too large to compile.
                 backend.synchronize(match, going, shifted)
         return match
+
+    def _compiled(self, context: Context) -> _CompiledDry | None:
+        """One function instead of many operations, where the library compiles each of them for each number of rows."""
+        backend = context.backend
+        if not backend.compiles_operations or context.compiled:
+            return None
+        return _compiled_dry(self, backend, context.vocabulary if self.breakers else None, context.vocab_size)
 
     def _is_breaker(self, context: Context) -> Array | None:
         if not self.breakers and not self.breaker_ids:
@@ -214,6 +223,65 @@ class Dry(Processor):
             host = _breaker_table(vocabulary, context.vocab_size, self.breakers, self.breaker_ids)
             table = self._tables[vocabulary, context.vocab_size] = HostTable(host)
         return table.on(context.backend)
+
+
+class _CompiledDry(NamedTuple):
+    """Compiled functions of a processor.
+
+    Attributes:
+        step: the logits and matches after a step, from logits, matches, new tokens, texts and their lengths.
+        longer: :func:`_longer` of a processor.
+    """
+
+    step: Callable[..., tuple[Array, Array]]
+    longer: Callable[..., tuple[Array, Array, Array, Array]]
+
+
+@lru_cache(maxsize=32)
+def _compiled_dry(dry: Dry, backend: Backend, vocabulary: Vocabulary | None, vocab_size: int) -> _CompiledDry:
+    inside = Context(backend=backend, batch=0, vocab_size=vocab_size, vocabulary=vocabulary, compiled=True)
+
+    def step(logits: Array, match: Array, tokens: Array | None, sequence: Array, length: Array) -> tuple[Array, Array]:
+        told = inside.with_fields(tokens=tokens, sequence=sequence, length=length)
+        logits, state = dry.process(logits, DryState(match), told)
+        return logits, state.match
+
+    def longer(*arrays: Array) -> tuple[Array, Array, Array, Array]:
+        return _longer(backend, dry._is_breaker(inside), *arrays)
+
+    return _CompiledDry(backend.compile(step), backend.compile(longer))
+
+
+def _longer(
+    backend: Backend,
+    breaker: Array | None,
+    sequence: Array,
+    position: Array,
+    match: Array,
+    going: Array,
+    shifted: Array,
+) -> tuple[Array, Array, Array, Array]:
+    """Compare one more token of the end of each text with the tokens before each position.
+
+    Args:
+        backend: the array library.
+        breaker: ``[vocab]``, which tokens no match crosses; None for none.
+        sequence: ``[rows, capacity]``, the texts.
+        position: ``[rows, 1]``, the position of the token in the texts.
+        match: ``[rows, capacity]``, the length of the match that ends at each position so far.
+        going: ``[rows, capacity]``, whether the match may be longer.
+        shifted: ``[rows, capacity]``, the texts, moved by as many positions as tokens were compared.
+
+    Returns:
+        The last four of the arguments for the next token.
+    """
+    xp, capacity = backend.xp, sequence.shape[1]
+    token = backend.gather(sequence, xp.where((position >= 0) & (position < capacity), position, 0))
+    going = going & (shifted == token) & (position >= 0)
+    if breaker is not None:
+        going = going & ~_look_up(xp, breaker, xp.where(token < 0, 0, token))
+    nothing = xp.zeros_like(sequence[:, :1]) - 1
+    return position - 1, match + backend.cast(going, "int32"), going, xp.concat([nothing, shifted[:, :-1]], axis=1)
 
 
 def _look_up(xp: Any, table: Array, index: Array) -> Array:
