@@ -29,7 +29,7 @@ from json_schema import ROOT, LLGuidance, Ours, Tokenizer, sample
 from patterns import LETTERS, ours, peer, read
 
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from tests.core.automata.vocabularies import tekken
 from tests.plugins.json_schema.serialisation import serialise
 

@@ -27,7 +27,7 @@ from json_schema import LLGuidance, Ours, Tokenizer, XGrammar, sample
 
 from logitloom import Context, processors
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from tests.core.automata.vocabularies import tekken
 from tests.plugins.json_schema.serialisation import serialise
 

@@ -34,8 +34,8 @@ sys.path.insert(0, str(ROOT))
 from logitloom import Context, Vocabulary, processors  # noqa: E402
 from logitloom.errors import LogitloomError  # noqa: E402
 from logitloom.masks.logits_pool import LogitsPool  # noqa: E402
-from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton  # noqa: E402
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema  # noqa: E402
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton  # noqa: E402
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema  # noqa: E402
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint  # noqa: E402
 from tests.plugins.json_schema.serialisation import serialise  # noqa: E402
 

@@ -36,7 +36,7 @@ from vllm_adapter import engine_of
 from logitloom import Vocabulary
 from logitloom.errors import LogitloomError
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from tests.core.automata.vocabularies import tekken
 from tests.plugins.json_schema.serialisation import serialise
 

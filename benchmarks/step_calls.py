@@ -23,7 +23,7 @@ from json_schema import Tokenizer, sample, tekken
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from tests.plugins.json_schema.serialisation import serialise
 

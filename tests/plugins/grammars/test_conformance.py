@@ -318,9 +318,9 @@ INSTANCES: list[str] = [
 
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
 def test_engines_agree_with_the_table_on_schemas_that_they_take(engine: Any, number: int) -> None:
-    from logitloom_plugins.json_schema.structure.machine import accepts as accepts_bytes
-    from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-    from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+    from logitloom_plugins.json_schema.folds.machine import accepts as accepts_bytes
+    from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+    from logitloom_plugins.json_schema.grammar.layout import Whitespace
 
     schema = SCHEMAS[number]
     machine = compile_schema(schema, SchemaOptions(Whitespace("compact", 0)))

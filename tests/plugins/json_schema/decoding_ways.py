@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from logitloom import processors
 from logitloom.generation import BeamSearch, Generated, Generator, Greedy, Multinomial
 from logitloom.host.registry import load_plugin
-from logitloom_plugins.json_schema.structure.machine import Machine, read
+from logitloom_plugins.json_schema.folds.machine import Machine, read
 
 #: What ends things is favoured, because a small model left alone goes on and on.
 _ENDS = (b'"', b'",', b'"}', b"}", b"]", b'"]', b"}}", b",", b',"')

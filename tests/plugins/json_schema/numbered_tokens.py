@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.schema_automaton import Configuration, SchemaAutomaton
-from logitloom_plugins.json_schema.structure.text_reader import Position
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.schema_automaton import Configuration, SchemaAutomaton
+from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
 

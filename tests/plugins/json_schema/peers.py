@@ -9,8 +9,8 @@ import pytest
 
 from logitloom.errors import LogitloomError
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.structure.machine import Machine, accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.folds.machine import Machine, accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 
 BYTES = Vocabulary([*[bytes([byte]) for byte in range(256)], b""], eos=[256], name="bytes")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.text_reader import Position
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.text_reader import Position
 
 
 def random_text(machine: Machine, rnd: random.Random, patience: int = 400) -> bytes | None:

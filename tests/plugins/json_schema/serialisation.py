@@ -11,11 +11,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.grammar import arrays, objects
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.satisfiability import EVERYTHING
 from logitloom_plugins.json_schema.schema.keywords import type_of
-from logitloom_plugins.json_schema.structure import arrays, objects
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING
 from logitloom_plugins.json_schema.values.moore_machine import encodable
 
 __all__ = ["serialise"]
@@ -73,7 +73,7 @@ class _Writer:
         for part in value:
             member = arrays.item(frame) if frame is not None else None
             text, truth = self.value(part, member.demand if member is not None else None)
-            frame = member.after(truth) if member is not None and truth is not None else None
+            frame = member.after(self.values, truth) if member is not None and truth is not None else None
             texts.append(text)
         end = arrays.end_array(frame) if frame is not None else None
         return f"[{self.comma.join(texts)}]", end
@@ -88,9 +88,9 @@ class _Writer:
             if frame is not None:
                 automaton = frame.plan.keys.automaton
                 label = automaton.outputs[automaton.walk(name.encode())] if encodable(name) else None
-                member = objects.member(frame, label) if label is not None else None
+                member = objects.member(self.values, frame, label) if label is not None else None
             text, truth = self.value(value[name], member.demand if member is not None else None)
-            frame = member.after(truth) if member is not None and truth is not None else None
+            frame = member.after(self.values, truth) if member is not None and truth is not None else None
             texts.append(f"{self.scalar(name)}{self.colon}{text}")
         end = objects.end_object(frame) if frame is not None else None
         return f"{{{self.comma.join(texts)}}}", end

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from tests.plugins.json_schema.schema_data import benchmark
 from tests.plugins.json_schema.serialisation import serialise
 from tests.plugins.json_schema.test_formats_of_drafts import OTHERWISE

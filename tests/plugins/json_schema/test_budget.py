@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from logitloom.automata import Budget
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from tests.plugins.json_schema.test_hostile import HOSTILE
 
 SECONDS = 0.4

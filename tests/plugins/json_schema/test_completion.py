@@ -13,10 +13,10 @@ import pytest
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, ConstraintMemory
 from logitloom_plugins.combinators import FinishWithin
-from logitloom_plugins.json_schema.structure.completion import Completions
-from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.whitespace import POLICIES, Whitespace
+from logitloom_plugins.json_schema.folds.completion import Completions
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.grammar.layout import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens.bounds import opened_at_once
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.tokens.token_distances import TokenDistances

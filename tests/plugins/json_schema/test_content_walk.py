@@ -19,11 +19,11 @@ from logitloom.automata.lift.above_ascii import _above_ascii
 from logitloom.automata.patterns.char_sets import category
 from logitloom.errors import LogitloomError
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.states import TextState
-from logitloom_plugins.json_schema.structure.text_reader import Position
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.states import TextState
 from logitloom_plugins.json_schema.tokens import content_walk, token_walk
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma

@@ -12,16 +12,16 @@ import pytest
 from logitloom import Vocabulary
 from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom_plugins.json_schema.structure import distinct_items
-from logitloom_plugins.json_schema.structure import schema_automaton as automaton
-from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
-from logitloom_plugins.json_schema.structure.machine import accepts, read
-from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.text_reader import Position
-from logitloom_plugins.json_schema.structure.value_counts import values_of
-from logitloom_plugins.json_schema.structure.value_reader import number_of
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds import distinct_items
+from logitloom_plugins.json_schema.folds import schema_automaton as automaton
+from logitloom_plugins.json_schema.folds.machine import accepts, read
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.value_counts import values_of
+from logitloom_plugins.json_schema.values.numbers import number_of
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 from tests.plugins.json_schema.random_texts import random_text
@@ -408,7 +408,7 @@ def test_what_texts_have_written_is_left_behind_with_the_machine(monkeypatch: py
 
 def test_long_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distinct_items, "_MOST_REMEMBERED", 100)
-    monkeypatch.setattr("logitloom_plugins.json_schema.structure.value_reader._MOST_LISTED", 100)
+    monkeypatch.setattr("logitloom_plugins.json_schema.folds.value_reader._MOST_LISTED", 100)
     machine = compile_schema(array(), COMPACT)
     values = [{"id": i, "name": f"n{i}"} for i in range(200)]
     text = json.dumps(values, separators=(",", ":"))

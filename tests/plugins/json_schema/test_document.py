@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from logitloom.errors import UnsupportedSchema
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 
 #: As Heroku writes them: every resource names its draft and its legacy identifier, the document names neither.
 COMBINED: dict[str, Any] = {

@@ -12,8 +12,8 @@ import pytest
 
 from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 
 jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from logitloom import Vocabulary, processors
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.schema.schema_document import FORMATS, asserting_only
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
 from tests.plugins.json_schema.schema_data import benchmark
 from tests.plugins.json_schema.serialisation import serialise
 

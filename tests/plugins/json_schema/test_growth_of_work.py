@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from logitloom_plugins.json_schema.structure.machine import Machine, accepts
-from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.objects import ObjectPlan
-from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.machine import Machine, accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
+from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 
 WHOLE = {"type": "integer"}
 

@@ -15,9 +15,9 @@ from logitloom import processors
 from logitloom.automata import DEAD, Budget
 from logitloom.constraints import Ended
 from logitloom.errors import BudgetExceeded, LogitloomError
+from logitloom_plugins.json_schema.folds.machine import accepts, read
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.schema.keywords import are_equal
-from logitloom_plugins.json_schema.structure.machine import accepts, read
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 

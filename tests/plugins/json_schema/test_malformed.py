@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])

@@ -18,11 +18,11 @@ import pytest
 from logitloom import Context, processors
 from logitloom.automata import Budget
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure import schema_automaton as automaton
-from logitloom_plugins.json_schema.structure.names import Linked
-from logitloom_plugins.json_schema.structure.schema_automaton import Configuration, SchemaAutomaton
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds import schema_automaton as automaton
+from logitloom_plugins.json_schema.folds.schema_automaton import Configuration, SchemaAutomaton
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from tests.core.automata.vocabularies import mixed

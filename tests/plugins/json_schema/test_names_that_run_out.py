@@ -17,10 +17,10 @@ import pytest
 
 from logitloom import Vocabulary, processors
 from logitloom.errors import UnsupportedSchema
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from tests.plugins.json_schema.random_texts import random_text
 

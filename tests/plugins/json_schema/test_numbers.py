@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from logitloom import Vocabulary, processors
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 
 SCHEMAS: list[dict[str, Any]] = [
     {"minimum": 0},

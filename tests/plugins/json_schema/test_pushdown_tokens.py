@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from logitloom.automata import Budget
-from logitloom_plugins.json_schema.structure import objects
-from logitloom_plugins.json_schema.structure.machine import read
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.states import ObjectState
-from logitloom_plugins.json_schema.structure.text_reader import Position
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds.machine import read
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.states import ObjectState
 from logitloom_plugins.json_schema.tokens.string_rows import string_tables
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
@@ -132,7 +132,7 @@ def test_the_keys_that_may_come_next_are_those_that_lead_somewhere(seed: int) ->
     for frame in frames:
         found = 0
         for label, bit in frame.plan.keys.bit.items():
-            member = objects.member(frame, label)
+            member = objects.member(machine.values, frame, label)
             if member is not None and machine.grammar.leads_on(member):
                 found |= bit
         assert machine.grammar.key_mask(frame) == found

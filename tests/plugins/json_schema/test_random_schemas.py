@@ -12,9 +12,9 @@ import pytest
 
 from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
-from logitloom_plugins.json_schema.structure.machine import accepts
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds.machine import accepts
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from tests.plugins.json_schema.random_texts import random_text
 from tests.plugins.json_schema.serialisation import serialise
 

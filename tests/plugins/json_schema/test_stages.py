@@ -10,7 +10,7 @@ import logitloom_plugins.json_schema
 
 ROOT = Path(logitloom_plugins.json_schema.__file__).parent
 PACKAGE = "logitloom_plugins.json_schema."
-STAGES = ("schema", "values", "structure", "tokens")
+STAGES = ("schema", "values", "grammar", "folds", "tokens")
 
 
 def imports() -> dict[str, set[str]]:

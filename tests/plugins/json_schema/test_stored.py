@@ -20,12 +20,12 @@ from logitloom.automata.store import compiled_store
 from logitloom.automata.store.array_file import checked, with_checksum
 from logitloom.errors import LogitloomError
 from logitloom.rows.tree_format import decode, encode
-from logitloom_plugins.json_schema.structure import satisfiability
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
-from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.grammar import satisfiability
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.values import ecma_pattern, formats, moore_machine, numbers, strings
 
 SCHEMAS: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logitloom.errors import LogitloomError
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from tests.plugins.json_schema.peers import Judge, LLGuidance, Ours, XGrammar
 from tests.plugins.json_schema.schema_data import suite
 from tests.plugins.json_schema.serialisation import serialise

@@ -12,11 +12,11 @@ import pytest
 
 from logitloom import Vocabulary
 from logitloom_plugins.combinators import FinishWithin
-from logitloom_plugins.json_schema.structure import completion
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds import completion
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.tokens import token_distances as distances
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from logitloom.masks.kernels import load_kernels
-from logitloom_plugins.json_schema.structure.schema_automaton import SchemaAutomaton
-from logitloom_plugins.json_schema.structure.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.tokens import content_walk, doubtful_tokens, token_walk
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from tests.core.automata.vocabularies import mixed

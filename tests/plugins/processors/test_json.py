@@ -15,8 +15,8 @@ from logitloom import Backend, Context, Vocabulary, processors
 from logitloom.automata import Budget
 from logitloom.errors import BudgetExceeded, IllegalToken, OptionError, UnsupportedSchema, VocabularyError
 from logitloom.rows import tree as state
-from logitloom_plugins.json_schema.structure import machine as json_machine
-from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.folds import machine as json_machine
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 

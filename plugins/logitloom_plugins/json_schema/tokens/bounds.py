@@ -17,14 +17,16 @@ import numpy as np
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
-from logitloom_plugins.json_schema.structure.completion import Completions
-from logitloom_plugins.json_schema.structure.contexts import NameContext
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame
-from logitloom_plugins.json_schema.structure.satisfiability import Frame
-from logitloom_plugins.json_schema.structure.states import (
+from logitloom_plugins.json_schema.folds.completion import Completions
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
+from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.layout import Layout, inside, relaid
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
+from logitloom_plugins.json_schema.grammar.satisfiability import Frame
+from logitloom_plugins.json_schema.grammar.states import (
     DoneState,
     EscapeState,
     GapState,
@@ -36,8 +38,6 @@ from logitloom_plugins.json_schema.structure.states import (
     TextState,
     ValueState,
 )
-from logitloom_plugins.json_schema.structure.text_reader import Position
-from logitloom_plugins.json_schema.structure.whitespace import Layout, inside, relaid
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["TokenBounds"]
@@ -217,7 +217,10 @@ class TokenBounds:
                 alike = (more - index) * self._tokens(b"," + text, layout)
                 break
             texts.append(b"," + text)
-            at = member.after(())
+            following = member.after(self._machine.values, ())
+            if following is None:
+                return _NO_BOUND
+            at = following
         return _Bound(alike + self._tokens(b"".join(texts) + b"]", layout), 0)
 
     def _of_members(self, frame: Frame, layout: Layout, opened: Brackets) -> _Bound:

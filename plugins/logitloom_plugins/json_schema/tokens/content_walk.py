@@ -21,7 +21,7 @@ from logitloom.automata.lift.table_walk import reached_positions, walked_positio
 from logitloom.automata.lift.trie import Trie
 from logitloom.automata.lift.trie_walk import characters_below
 from logitloom.masks.kernels import ByteTable
-from logitloom_plugins.json_schema.structure.contexts import NameContext, StringContext, TextContext
+from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.distinct_items import SearchTooLong
-from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
-from logitloom_plugins.json_schema.structure.states import EscapeState, TextState
-from logitloom_plugins.json_schema.structure.text_reader import Position
-from logitloom_plugins.json_schema.structure.value_reader import (
+from logitloom_plugins.json_schema.folds.distinct_items import SearchTooLong
+from logitloom_plugins.json_schema.folds.machine import DEAD, Machine
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.folds.value_reader import (
     BACKSLASH,
     BLANKS,
     QUOTE,
     ItemPosition,
     characters_of,
 )
+from logitloom_plugins.json_schema.grammar.states import EscapeState, TextState
 
 __all__ = ["DoubtfulTokens"]
 

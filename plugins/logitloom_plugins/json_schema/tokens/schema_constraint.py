@@ -20,10 +20,10 @@ from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.trie_walk import nodes_along
 from logitloom.constraints import Constraint, TokenSet
 from logitloom.errors import VocabularyError
-from logitloom_plugins.json_schema.structure.contexts import TextContext
-from logitloom_plugins.json_schema.structure.schema_automaton import Configuration, SchemaAutomaton
-from logitloom_plugins.json_schema.structure.states import Stack, TextState
-from logitloom_plugins.json_schema.structure.text_reader import Position
+from logitloom_plugins.json_schema.folds.schema_automaton import Configuration, SchemaAutomaton
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.grammar.contexts import TextContext
+from logitloom_plugins.json_schema.grammar.states import Stack, TextState
 from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.doubtful_tokens import DoubtfulTokens
 from logitloom_plugins.json_schema.tokens.shared_token_sets import token_sets
@@ -65,7 +65,7 @@ class SchemaConstraint(Constraint):
         vocab_size: width of the model's logits.
 
     Example:
-        >>> from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+        >>> from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
         >>> words = Vocabulary([b"", b"1", b"2", b"[", b"]", b","], eos=[0])
         >>> schema = SchemaAutomaton(compile_schema({"type": "array", "items": {"const": 1}, "minItems": 1}))
         >>> constraint = SchemaConstraint(schema, words, 6)

@@ -25,12 +25,12 @@ from logitloom.automata.lift.trie import Trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
 from logitloom.automata.lift.words import Words, vocabulary_words
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.contexts import NameContext, TextContext
-from logitloom_plugins.json_schema.structure.machine import DEAD, NO_NAMES, Machine, read
-from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.names import Linked
-from logitloom_plugins.json_schema.structure.states import ColonState, Opened, Stack, TextState
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
+from logitloom_plugins.json_schema.folds.machine import DEAD, NO_NAMES, Machine, read
+from logitloom_plugins.json_schema.grammar.contexts import NameContext, TextContext
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.names import Linked
+from logitloom_plugins.json_schema.grammar.states import ColonState, Opened, Stack, TextState
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine

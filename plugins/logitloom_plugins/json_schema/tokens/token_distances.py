@@ -1,6 +1,6 @@
 """How many tokens each token leaves to the end of a value.
 
-The number is that of the fewest tokens that write the completion of a position (:mod:`..structure.completion`). One
+The number is that of the fewest tokens that write the completion of a position (:mod:`..folds.completion`). One
 walk of the vocabulary's trie finds where each token leads. Inside strings it walks whole levels of the trie at once and
 asks once for each state of the content.
 """
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import UNKNOWN
-from logitloom_plugins.json_schema.structure.completion import Completions
-from logitloom_plugins.json_schema.structure.contexts import StringContext
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.states import Stack, TextState
-from logitloom_plugins.json_schema.structure.text_reader import Position
+from logitloom_plugins.json_schema.folds.completion import Completions
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.grammar.contexts import StringContext
+from logitloom_plugins.json_schema.grammar.states import Stack, TextState
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 
 __all__ = ["TokenDistances"]

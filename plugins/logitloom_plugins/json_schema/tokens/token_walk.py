@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import TokenSet
-from logitloom_plugins.json_schema.structure.contexts import NameContext, StringContext, TextContext
-from logitloom_plugins.json_schema.structure.machine import DEAD, Machine
-from logitloom_plugins.json_schema.structure.states import EscapeState, GapState, Stack, TextState
-from logitloom_plugins.json_schema.structure.string_moves import DIGITS
+from logitloom_plugins.json_schema.folds.machine import DEAD, Machine
+from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
+from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, Stack, TextState
+from logitloom_plugins.json_schema.grammar.string_moves import DIGITS
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.values.moore_machine import UNESCAPED

@@ -25,7 +25,10 @@ from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
 from logitloom_plugins.json_schema.schema.formula import Formula, atoms, is_atom, memberships, parts_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output, joint, trie
 
-__all__ = ["number_automaton"]
+__all__ = ["number_automaton", "number_of"]
+
+#: Digits of an exponent that is worked out.
+_MOST_DIGITS: Final = 1000
 
 _WHOLE: Final = "-?(?:0|[1-9][0-9]*)"
 _LARGE: Final = r"[eE]\+0*(?:1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
@@ -338,3 +341,17 @@ def _explored(
     for column, characters in enumerate(alphabet, 1):
         byte_class[list(characters.encode())] = column
     return Dfa(byte_class, rows, [holds(state) for state in queue])
+
+
+def number_of(text: bytes) -> tuple[bool, bytes, int | bytes]:
+    """Whether a number is negative, its digits without zeros at both ends, and the power of ten of the last of them."""
+    mantissa, _, exponent = text.lower().partition(b"e")
+    whole, _, fraction = mantissa.lstrip(b"-").partition(b".")
+    digits = (whole + fraction).lstrip(b"0")
+    kept = digits.rstrip(b"0")
+    if not kept:
+        return False, b"", 0
+    negative = text.startswith(b"-")
+    if len(exponent) > _MOST_DIGITS:
+        return negative, kept, exponent
+    return negative, kept, int(exponent or b"0") - len(fraction) + len(digits) - len(kept)

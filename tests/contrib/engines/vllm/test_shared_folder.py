@@ -17,8 +17,8 @@ from logitloom.automata.store import compiled_store
 from logitloom_contrib.engines.vllm import shared_folder as shared
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
 from logitloom_contrib.requests import chain_cache
-from logitloom_plugins.json_schema.structure import satisfiability
-from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
+from logitloom_plugins.json_schema.grammar import satisfiability
+from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.values import ecma_pattern
 from tests.contrib.engines.conftest import VOCABULARY
 from tests.contrib.engines.vllm.conftest import config_of, one, params_of

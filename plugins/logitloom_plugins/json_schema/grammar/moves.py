@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from logitloom_plugins.json_schema.structure import arrays, objects
-from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.schema_grammar import SchemaGrammar, found_layout, state_in
-from logitloom_plugins.json_schema.structure.states import (
+from logitloom_plugins.json_schema.grammar import arrays, objects
+from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, after_gap, fillings, inside
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar, found_layout, state_in
+from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
     ColonState,
     DoneState,
@@ -26,7 +27,6 @@ from logitloom_plugins.json_schema.structure.states import (
     TextState,
     ValueState,
 )
-from logitloom_plugins.json_schema.structure.whitespace import FLEXIBLE, Layout, after_gap, fillings, inside
 
 __all__ = ["BLANKS", "EndsName", "Enters", "Leaves", "Move", "Reads", "StructureState", "after_number", "moves_between"]
 
@@ -207,7 +207,7 @@ def _of_colon(grammar: SchemaGrammar, state: ColonState) -> Iterator[Move]:
     moves, layout, _ = _whitespace(grammar, state, "close", True, False)
     yield from moves
     if layout is not None:
-        member = objects.member(state.frame, state.label)
+        member = objects.member(grammar.values, state.frame, state.label)
         assert member is not None
         yield Reads(b":", ValueState(member.demand, grammar.after_member(member, layout), layout, "colon"))
 

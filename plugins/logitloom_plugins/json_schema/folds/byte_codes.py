@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from logitloom_plugins.json_schema.structure.contexts import StringContext, TextContext
-from logitloom_plugins.json_schema.structure.moves import BLANKS, after_number, moves_between
-from logitloom_plugins.json_schema.structure.numbering import DEAD, Numbering
-from logitloom_plugins.json_schema.structure.schema_grammar import SchemaGrammar
-from logitloom_plugins.json_schema.structure.states import EscapeState, GapState, NumberState, State, TextState
-from logitloom_plugins.json_schema.structure.string_moves import StringMoves
+from logitloom_plugins.json_schema.folds.numbering import DEAD, Numbering
+from logitloom_plugins.json_schema.grammar.contexts import StringContext, TextContext
+from logitloom_plugins.json_schema.grammar.moves import BLANKS, after_number, moves_between
+from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
+from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, State, TextState
+from logitloom_plugins.json_schema.grammar.string_moves import StringMoves
 
 __all__ = ["ByteCodes", "Codes", "StringCodes"]
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from logitloom_plugins.json_schema.structure.contexts import NameContext, StringContext, TextContext
-from logitloom_plugins.json_schema.structure.moves import EndsName, Leaves, Move, Reads
-from logitloom_plugins.json_schema.structure.states import ColonState, EscapeState, TextState
+from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
+from logitloom_plugins.json_schema.grammar.moves import EndsName, Leaves, Move, Reads
+from logitloom_plugins.json_schema.grammar.states import ColonState, EscapeState, TextState
 from logitloom_plugins.json_schema.values.moore_machine import LEADING, UNESCAPED, MooreMachine
 
 __all__ = ["DIGITS", "StringMoves"]

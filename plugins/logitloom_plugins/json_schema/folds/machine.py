@@ -12,19 +12,19 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar, cast
 
 from logitloom.automata import BudgetTracker
+from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes, Codes
+from logitloom_plugins.json_schema.folds.distinct_items import DistinctItems
+from logitloom_plugins.json_schema.folds.numbering import DEAD, NO_NAMES, STATE_BYTES, Numbering, Pop
+from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader, name_of
+from logitloom_plugins.json_schema.folds.value_reader import ItemReader
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.moves import after_number
+from logitloom_plugins.json_schema.grammar.names import Linked, Name
+from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
+from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
+from logitloom_plugins.json_schema.grammar.states import DONE, DoneState, GapState, NumberState, Stack, State
 from logitloom_plugins.json_schema.schema.keywords import Keywords
-from logitloom_plugins.json_schema.structure.byte_codes import ByteCodes, Codes
-from logitloom_plugins.json_schema.structure.distinct_items import DistinctItems
-from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.moves import after_number
-from logitloom_plugins.json_schema.structure.names import Linked, Name
-from logitloom_plugins.json_schema.structure.numbering import DEAD, NO_NAMES, STATE_BYTES, Numbering, Pop
-from logitloom_plugins.json_schema.structure.satisfiability import Satisfiability
-from logitloom_plugins.json_schema.structure.schema_grammar import SchemaGrammar
-from logitloom_plugins.json_schema.structure.states import DONE, DoneState, GapState, NumberState, Stack, State
-from logitloom_plugins.json_schema.structure.text_reader import Position, TextReader, name_of
-from logitloom_plugins.json_schema.structure.value_reader import ItemReader
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 
 __all__ = ["DEAD", "DONE", "NO_NAMES", "STATE_BYTES", "Machine", "accepts", "name_of", "read"]
 

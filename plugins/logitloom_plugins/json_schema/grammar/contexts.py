@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom_plugins.json_schema.structure.names import Name
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame
-from logitloom_plugins.json_schema.structure.whitespace import Layout
+from logitloom_plugins.json_schema.grammar.layout import Layout
+from logitloom_plugins.json_schema.grammar.names import Name
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 

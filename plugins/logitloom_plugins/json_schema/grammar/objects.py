@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from logitloom_plugins.json_schema.schema.formula import Formula, Selection, atoms, conjunction, substitute
-from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.members import (
+from logitloom_plugins.json_schema.grammar.keys import KeyParts, Keys, Label
+from logitloom_plugins.json_schema.grammar.members import (
     Effects,
     Member,
     TruthVector,
@@ -20,11 +19,14 @@ from logitloom_plugins.json_schema.structure.members import (
     settled,
     split,
 )
-from logitloom_plugins.json_schema.structure.names import Name
+from logitloom_plugins.json_schema.grammar.names import Name
+from logitloom_plugins.json_schema.schema.formula import Formula, Selection, atoms, conjunction, substitute
 
 __all__ = [
     "ObjectFrame",
+    "ObjectMember",
     "ObjectPlan",
+    "ObjectPlans",
     "counted",
     "end_object",
     "member",
@@ -77,18 +79,31 @@ class ObjectFrame(NamedTuple):
         return (self.soft, *self.extras)
 
 
+class ObjectPlans(Protocol):
+    """Makes and remembers the plans of objects, and says which values exist."""
+
+    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Formula]) -> KeyParts:
+        """What the key automaton of an object with some names and atoms distinguishes."""
+
+    def object_plan(
+        self, names: tuple[str, ...], tracked: frozenset[str], keys: KeyParts, hard: tuple[Formula, ...]
+    ) -> ObjectPlan:
+        """The plan of an object with the given hard atoms."""
+
+    def possible(self, demand: ValueConstraint) -> bool:
+        """Whether any value satisfies a constraint."""
+
+
 class ObjectPlan(Name):
     """The hard atoms of an object, grouped by keyword.
 
     Args:
         parts: ``"object"``, the declared names, the other required names, the key of the key automaton, the atoms.
-        owner: the :class:`.satisfiability.Satisfiability` that makes and caches plans.
         keys: the key automaton.
     """
 
-    def __init__(self, parts: tuple[Any, ...], owner: Any, keys: Keys) -> None:
+    def __init__(self, parts: tuple[Any, ...], keys: Keys) -> None:
         _, names, tracked, _, hard = parts
-        self.owner = owner
         self.names: tuple[str, ...] = names
         self.tracked = tracked
         self.keys = keys
@@ -123,7 +138,7 @@ class ObjectPlan(Name):
         #: Cached results of :func:`skip`.
         self.skipped: dict[ObjectFrame, ObjectFrame | None] = {}
         #: Cached results of :func:`member`.
-        self.members: dict[tuple[ObjectFrame, Any], Member | None] = {}
+        self.members: dict[tuple[ObjectFrame, Label], ObjectMember | None] = {}
         self._children: dict[Any, Formula] = {}
         self._possible: tuple[list[int], int] | None = None
         #: Index within ``required`` from which on each name is known to have a value.
@@ -154,20 +169,20 @@ class ObjectPlan(Name):
         """The names that must still come, from a declared name on; undeclared ones after them, in order."""
         return [*[self.names[at] for at in self.required[bisect_left(self.required, position) :]], *sorted(missing)]
 
-    def has_values(self, position: int, missing: frozenset[str]) -> bool:
+    def has_values(self, plans: ObjectPlans, position: int, missing: frozenset[str]) -> bool:
         """Whether there is a value for each name that must still come; arguments as of :meth:`required_names`."""
         at = bisect_left(self.required, position)
         names = [self.names[index] for index in self.required[at : self._valued_from]]
-        if not all(self._has_value(("name", name)) for name in (*names, *sorted(missing))):
+        if not all(self._has_value(plans, ("name", name)) for name in (*names, *sorted(missing))):
             return False
         # That a value exists never becomes false, so each name is asked once, not after each member.
         self._valued_from = min(self._valued_from, at)
         return True
 
-    def _has_value(self, key: Any) -> bool:
-        return bool(self.owner.possible(ValueConstraint(self.hard_child(key))))
+    def _has_value(self, plans: ObjectPlans, key: Label) -> bool:
+        return plans.possible(ValueConstraint(self.hard_child(key)))
 
-    def next_keys(self, position: int) -> int:
+    def next_keys(self, plans: ObjectPlans, position: int) -> int:
         """The keys that may come next, as bits, in a completable object without soft or extra formulas.
 
         ``position`` is the index of the next declared name. The object stays completable after each of these keys:
@@ -177,17 +192,17 @@ class ObjectPlan(Name):
             # Entry ``i`` has the bits of those of the first ``i`` declared names for which a value exists.
             bits, declared = [0], frozenset(self.index)
             for name in self.names:
-                bits.append(bits[-1] | self._bit_if_possible(("name", name)))
+                bits.append(bits[-1] | self._bit_if_possible(plans, ("name", name)))
             others = [key for key in self.keys.bit if key[0] == "other" or key[1] not in declared]
-            self._possible = bits, sum({self._bit_if_possible(key) for key in others})
+            self._possible = bits, sum({self._bit_if_possible(plans, key) for key in others})
         bits, rest = self._possible
         at = bisect_left(self.required, position)
         if at < len(self.required):
             return bits[self.required[at] + 1] & ~bits[position]
         return bits[-1] & ~bits[position] | rest
 
-    def _bit_if_possible(self, key: Any) -> int:
-        return int(self.keys.bit[key]) if self._has_value(key) else 0
+    def _bit_if_possible(self, plans: ObjectPlans, key: Label) -> int:
+        return self.keys.bit[key] if self._has_value(plans, key) else 0
 
     def is_additional(self, key: Any, names: frozenset[str], patterns: frozenset[str]) -> bool:
         """Whether a key is not one of ``names`` and matches none of ``patterns``."""
@@ -196,15 +211,20 @@ class ObjectPlan(Name):
         return not any(self.keys.matches(key, pattern) for pattern in patterns)
 
 
-def start_object(owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> ObjectFrame:
+ObjectMember = Member[ObjectPlans, ObjectFrame]
+
+
+def start_object(
+    plans: ObjectPlans, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
+) -> ObjectFrame:
     """The frame of an object that has just been opened; ``must`` is not ``False``."""
     everything = list(dict.fromkeys(atom for formula in (must, *extras) for atom in atoms(formula)))
     hard, soft = split(must, _OBJECT_HARD)
     names = tuple(dict.fromkeys(a[1] for a in everything if a[0] == "prop"))
     others = frozenset(a[1] for a in everything if a[0] == "req") - set(names)
     limits = [a[1] for a in everything if a[0] in ("minp", "maxp")]
-    keys = owner.keys(names, others, everything)
-    plan = owner.object_plan(names, others, keys, hard)
+    keys = plans.keys(names, others, everything)
+    plan = plans.object_plan(names, others, keys, hard)
     frame = ObjectFrame(plan, 0, 0 if limits else -1, plan.required_others, soft, extras, wanted)
     tracked = _tracked(must, extras)
     if tracked:
@@ -252,7 +272,7 @@ def _tracked(must: Formula, extras: tuple[Formula, ...]) -> str:
     return reason
 
 
-def skip(frame: ObjectFrame) -> ObjectFrame | None:
+def skip(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:
     """The frame after the next declared name is omitted; ``None`` if the name is required."""
     plan = frame.plan
     name = plan.names[frame.position]
@@ -268,12 +288,17 @@ def skip(frame: ObjectFrame) -> ObjectFrame | None:
                 return substitute(Selection.of(atom).whole, value) if Selection.of(atom).name == name else atom
             return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
 
-        plan.skipped[frame] = _settled(frame, frame.position + 1, frame.length, frame.missing, value)
+        plan.skipped[frame] = _settled(plans, frame, frame.position + 1, frame.length, frame.missing, value)
     return plan.skipped[frame]
 
 
 def _settled(
-    frame: ObjectFrame, position: int, count: int, missing: frozenset[str], value: Callable[[Any], Formula]
+    plans: ObjectPlans,
+    frame: ObjectFrame,
+    position: int,
+    count: int,
+    missing: frozenset[str],
+    value: Callable[[Any], Formula],
 ) -> ObjectFrame | None:
     """The frame after ``value`` is substituted for the atoms of its formulas; ``None`` if it cannot be satisfied."""
     plan = frame.plan
@@ -285,11 +310,11 @@ def _settled(
         missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
         # Required names that have come are dropped: after them, frames on different ways are equal.
         before = [a for a in plan.hard if a[0] != "req" or plan.index.get(a[1], position) >= position]
-        plan = plan.owner.object_plan(plan.names, plan.tracked, plan.keys.key, (*before, *new))
+        plan = plans.object_plan(plan.names, plan.tracked, plan.keys.key, (*before, *new))
     return ObjectFrame(plan, position, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
 
 
-def member(frame: ObjectFrame, key: Any) -> Member | None:
+def member(plans: ObjectPlans, frame: ObjectFrame, key: Label) -> ObjectMember | None:
     """The member with the given key, or ``None`` if the key cannot come next. Declared names before it are omitted."""
     plan = frame.plan
     if plan.declares(key):
@@ -298,7 +323,7 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
             return None
     else:
         target = len(plan.names)
-    reached = _skipped(frame, target)
+    reached = _skipped(plans, frame, target)
     if reached is None:
         return None
     asked = reached, key
@@ -309,7 +334,7 @@ def member(frame: ObjectFrame, key: Any) -> Member | None:
     return plan.members[asked]
 
 
-def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
+def _skipped(plans: ObjectPlans, frame: ObjectFrame, target: int) -> ObjectFrame | None:
     """The frame after all declared names before index ``target`` are omitted; ``None`` if one of them is required."""
     if frame.only_hard:
         required = frame.plan.required
@@ -319,27 +344,27 @@ def _skipped(frame: ObjectFrame, target: int) -> ObjectFrame | None:
         return frame if frame.position == target else frame._replace(position=target)
     reached: ObjectFrame | None = frame
     while reached is not None and reached.position < target:
-        reached = skip(reached)
+        reached = skip(plans, reached)
     return reached
 
 
-def next_members(frame: ObjectFrame) -> Iterator[tuple[Any, Member]]:
+def next_members(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label, ObjectMember]]:
     """Yield the keys that can come next, each with its member."""
     plan = frame.plan
     reached: ObjectFrame | None = frame
     for name in plan.names[frame.position :]:
-        found = member(reached, ("name", name)) if reached is not None else None
+        found = member(plans, reached, ("name", name)) if reached is not None else None
         if found is not None:
             yield ("name", name), found
-        reached = _skipped(reached, reached.position + 1) if reached is not None else None
+        reached = _skipped(plans, reached, reached.position + 1) if reached is not None else None
     if reached is not None:
         for key in plan.keys.bit:
-            found = member(reached, key) if not plan.declares(key) else None
+            found = member(plans, reached, key) if not plan.declares(key) else None
             if found is not None:
                 yield key, found
 
 
-def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
+def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
     plan = frame.plan
     if frame.left:
         if (key, 0) in frame.left:
@@ -358,11 +383,11 @@ def _member_here(frame: ObjectFrame, key: Any) -> Member | None:
     missing = frame.missing - {name} if name in frame.missing else frame.missing
     if frame.only_hard:
         following = frame._replace(position=position, length=count, missing=missing)
-        return Member(ValueConstraint(must), lambda truth: following)
+        return Member(ValueConstraint(must), lambda plans, truth: following)
     effects = member_effects(frame, key, count)
     return Member(
         ValueConstraint(must, tuple(effects.asked)),
-        lambda truth: _settled(frame, position, count, missing, effects.after(truth)),
+        lambda plans, truth: _settled(plans, frame, position, count, missing, effects.after(truth)),
     )
 
 

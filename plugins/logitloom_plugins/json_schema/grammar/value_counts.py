@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.schema.formula import Formula
-from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
-from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame
-from logitloom_plugins.json_schema.structure.value_reader import number_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+from logitloom_plugins.json_schema.values.numbers import number_of
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["values_of"]

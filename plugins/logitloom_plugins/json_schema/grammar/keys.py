@@ -15,16 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
+from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
 
-__all__ = ["Keys", "Label"]
+__all__ = ["KeyParts", "Keys", "Label"]
 
 #: What is known of a member name: a name that the schema mentions, or flags of any other.
 Label = tuple[Literal["name"], str] | tuple[Literal["other"], tuple[bool, ...]]
 
 #: Names that are written as they are, without escapes.
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
+#: Names, patterns and atoms of ``propertyNames`` that a key automaton distinguishes.
+KeyParts = tuple[tuple[str, ...], tuple[str, ...], tuple[Formula, ...]]
 
 
 class NameTree(NamedTuple):

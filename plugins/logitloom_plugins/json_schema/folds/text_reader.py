@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from logitloom_plugins.json_schema.structure.byte_codes import ByteCodes
-from logitloom_plugins.json_schema.structure.contexts import NameContext
-from logitloom_plugins.json_schema.structure.names import Linked
-from logitloom_plugins.json_schema.structure.numbering import DEAD, NO_NAMES, NameEnd, Numbering, Push
-from logitloom_plugins.json_schema.structure.objects import counted
-from logitloom_plugins.json_schema.structure.states import ColonState, Opened, Stack, TextState
-from logitloom_plugins.json_schema.structure.value_reader import OUTSIDE, ItemPosition, ItemReader, characters_of
+from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes
+from logitloom_plugins.json_schema.folds.numbering import DEAD, NO_NAMES, NameEnd, Numbering, Push
+from logitloom_plugins.json_schema.folds.value_reader import OUTSIDE, ItemPosition, ItemReader, characters_of
+from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.names import Linked
+from logitloom_plugins.json_schema.grammar.objects import counted
+from logitloom_plugins.json_schema.grammar.states import ColonState, Opened, Stack, TextState
 
 __all__ = ["Position", "TextReader", "name_of"]
 

@@ -8,21 +8,20 @@ truth vector.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded
+from logitloom_plugins.json_schema.grammar import arrays, objects
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, ArrayPlan
+from logitloom_plugins.json_schema.grammar.keys import KeyParts, Keys, Label
+from logitloom_plugins.json_schema.grammar.least_solution import LeastSolution
+from logitloom_plugins.json_schema.grammar.members import Container, Member, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.grammar.value_counts import values_of
 from logitloom_plugins.json_schema.schema.formula import Formula, is_atom, parts_of, substitute
 from logitloom_plugins.json_schema.schema.keywords import MANY_BRANCHES, TYPES, Keywords
-from logitloom_plugins.json_schema.structure import arrays, objects
-from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, ArrayPlan
-from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.least_solution import LeastSolution
-from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
-from logitloom_plugins.json_schema.structure.value_counts import values_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable
 from logitloom_plugins.json_schema.values.numbers import number_automaton
 from logitloom_plugins.json_schema.values.strings import Content, content_of
@@ -76,7 +75,7 @@ class Satisfiability:
 
     # --- shared parts ------------------------------------------------------------------------------------------
 
-    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Any]) -> tuple[Any, ...]:
+    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Formula]) -> KeyParts:
         """The names, the patterns and the ``propertyNames`` atoms that the key automaton of an object distinguishes."""
         patterns: dict[str, None] = {}
         demands: dict[Any, None] = {}
@@ -91,7 +90,7 @@ class Satisfiability:
         names = tuple(dict.fromkeys([*names, *sorted(others)]))
         return names, tuple(patterns), tuple(demands)
 
-    def _keys_of(self, key: tuple[Any, ...]) -> Keys:
+    def _keys_of(self, key: KeyParts) -> Keys:
         found = self._keys.get(key)
         if found is None:
             names, patterns, demands = key
@@ -119,21 +118,21 @@ class Satisfiability:
             self.repeatable.update(nodes)
 
     def object_plan(
-        self, names: tuple[str, ...], tracked: frozenset[str], keys: tuple[Any, ...], hard: tuple[Any, ...]
+        self, names: tuple[str, ...], tracked: frozenset[str], keys: KeyParts, hard: tuple[Formula, ...]
     ) -> ObjectPlan:
         """The cached plan of an object with the given hard atoms; ``keys`` is a result of :meth:`keys`."""
         parts = ("object", names, tracked, keys, hard)
         found = self._plans.get(parts)
         if found is None:
-            found = self._plans[parts] = ObjectPlan(parts, weakref.proxy(self), self._keys_of(keys))
+            found = self._plans[parts] = ObjectPlan(parts, self._keys_of(keys))
         return found
 
-    def array_plan(self, limit: int, hard: tuple[Any, ...]) -> ArrayPlan:
+    def array_plan(self, limit: int, hard: tuple[Formula, ...]) -> ArrayPlan:
         """The cached plan of an array with the given hard atoms."""
         parts = ("array", limit, hard)
         found = self._plans.get(parts)
         if found is None:
-            found = self._plans[parts] = ArrayPlan(parts, weakref.proxy(self))
+            found = self._plans[parts] = ArrayPlan(parts)
         return found
 
     def content(self, formulas: tuple[Formula, ...], plain: bool = False) -> Content:
@@ -278,8 +277,9 @@ class Satisfiability:
         """
         asked = kind, formulas, wanted
         if asked not in self._opened:
+            must, *extras = formulas
             start = objects.start_object if kind == "object" else arrays.start_array
-            self._opened[asked] = start(self, formulas[0], formulas[1:], wanted)
+            self._opened[asked] = start(self, must, tuple(extras), wanted)
         return self._opened[asked]
 
     def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> set[TruthVector]:
@@ -321,7 +321,7 @@ class Satisfiability:
             last = min(items.least, items.varied + 1)
             hard = [items.hard_item(index) for index in range(min(frame.length, last), last)] if simple else None
         elif simple and not frame.plan.counts:
-            lives = frame.plan.has_values(frame.position, frame.missing)
+            lives = frame.plan.has_values(self, frame.position, frame.missing)
             return lives, lives
         if hard is not None:
             lives = all(self.possible(ValueConstraint(must)) for must in hard)
@@ -364,38 +364,38 @@ class Satisfiability:
                     seen.add(following)
                     queue.append(following)
 
-    def _following(self, frame: Frame) -> Any:
+    def _following(self, frame: Frame) -> Iterator[Frame]:
         if isinstance(frame, ArrayFrame):
             yield from self._frames_after(arrays.item(frame))
             return
         plan = frame.plan
         if frame.position < len(plan.names):
-            key = ("name", plan.names[frame.position])
+            key: Label = ("name", plan.names[frame.position])
             required = frame.position in plan.required
             if not required:
-                skipped = objects.skip(frame)
+                skipped = objects.skip(self, frame)
                 if skipped is not None:
                     yield skipped
             if required or self._matters(frame, key):
-                yield from self._frames_after(objects.member(frame, key))
+                yield from self._frames_after(objects.member(self, frame, key))
             return
         for key in plan.keys.bit:
             if plan.declares(key):
                 continue
             if (key[0] == "other" and not frame.left) or self._matters(frame, key) or key[1] in frame.missing:
-                for following in self._frames_after(objects.member(frame, key)):
+                for following in self._frames_after(objects.member(self, frame, key)):
                     # A name that changes nothing is better left for later.
                     if not frame.left or following._replace(left=frame.left) != frame:
                         yield following
 
-    def _matters(self, frame: ObjectFrame, key: Any) -> bool:
+    def _matters(self, frame: ObjectFrame, key: Label) -> bool:
         """Whether a member with the given key can change the soft formula, the extra formulas or the count."""
         return frame.length >= 0 or bool(objects.member_effects(frame, key, frame.length).of)
 
-    def _frames_after(self, member: Member | None) -> list[Any]:
+    def _frames_after(self, member: Member[Satisfiability, Container] | None) -> list[Container]:
         return [frame for _, frame in self.after(member)] if member is not None else []
 
-    def after(self, member: Member) -> list[tuple[TruthVector, Frame]]:
+    def after(self, member: Member[Satisfiability, Container]) -> list[tuple[TruthVector, Container]]:
         """The truth vectors that values of a member can have, each with the frame after it."""
         if member.reached is not None:
             return member.reached
@@ -405,7 +405,7 @@ class Satisfiability:
             self._steps += 1
             if self._steps % 8 == 0:
                 self.tracker.check_time()
-            following = member.after(truth)
+            following = member.after(self, truth)
             if following is not None:
                 found.append((truth, following))
         if member.demand in self._known:

@@ -10,6 +10,12 @@ from typing import Any, Final
 
 from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedSchema
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.grammar import arrays, objects
+from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.grammar.satisfiability import EVERYTHING, Frame, Satisfiability
 from logitloom_plugins.json_schema.schema.assertions import (
     MOST_UNIQUE,
     array_formulas,
@@ -21,12 +27,6 @@ from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, eval
 from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
 from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
 from logitloom_plugins.json_schema.schema.schema_document import Document
-from logitloom_plugins.json_schema.structure import arrays, objects
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.members import ValueConstraint
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame, ObjectPlan
-from logitloom_plugins.json_schema.structure.satisfiability import EVERYTHING, Frame, Satisfiability
-from logitloom_plugins.json_schema.structure.whitespace import Whitespace
 from logitloom_plugins.json_schema.values.strings import string_problem
 
 __all__ = ["SchemaOptions", "compile_schema"]
@@ -246,7 +246,7 @@ def _members(values: Satisfiability, frame: Frame, most: int | None) -> Iterator
     if any(atom[0] not in _COUNTED for formula in frame.open_formulas for atom in atoms(formula)):
         for reached in islice(values.explored(frame), most):
             if isinstance(reached, ObjectFrame):
-                yield from [member.demand for _, member in objects.next_members(reached)]
+                yield from [member.demand for _, member in objects.next_members(values, reached)]
             else:
                 yield from [member.demand for member in (arrays.item(reached),) if member is not None]
     elif isinstance(plan, ObjectPlan):

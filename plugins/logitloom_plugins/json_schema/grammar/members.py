@@ -13,7 +13,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from logitloom_plugins.json_schema.schema.formula import (
     Formula,
@@ -25,9 +25,12 @@ from logitloom_plugins.json_schema.schema.formula import (
     substitute,
 )
 
-__all__ = ["Effects", "Member", "TruthVector", "ValueConstraint", "answer", "settled", "split"]
+__all__ = ["Container", "Effects", "Member", "TruthVector", "ValueConstraint", "answer", "settled", "split"]
 
 TruthVector = tuple[bool, ...]
+#: What makes the plans of frames, and the frames.
+Plans = TypeVar("Plans", contravariant=True)
+Container = TypeVar("Container")
 
 
 class ValueConstraint(NamedTuple):
@@ -37,12 +40,13 @@ class ValueConstraint(NamedTuple):
     extras: tuple[Formula, ...] = ()
 
 
-class Member:
+class Member(Generic[Plans, Container]):
     """The next member of a frame.
 
     Args:
         demand: the constraint on its value.
-        after: from the truth vector of its value to the frame after it, ``None`` if there is none.
+        after: from what makes plans, and the truth vector of its value, to the frame after it; ``None`` if there is
+            none.
 
     Attributes:
         reached: the truth vectors that its values can have, each with the frame after it, once that is certain.
@@ -50,10 +54,10 @@ class Member:
 
     __slots__ = ("after", "demand", "reached")
 
-    def __init__(self, demand: ValueConstraint, after: Callable[[TruthVector], Any]) -> None:
+    def __init__(self, demand: ValueConstraint, after: Callable[[Plans, TruthVector], Container | None]) -> None:
         self.demand = demand
         self.after = after
-        self.reached: list[tuple[TruthVector, Any]] | None = None
+        self.reached: list[tuple[TruthVector, Container]] | None = None
 
 
 def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], Formula]:

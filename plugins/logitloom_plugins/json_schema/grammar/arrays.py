@@ -5,10 +5,10 @@ See :mod:`.members` for frames, hard atoms and soft formulas.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
 
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction
-from logitloom_plugins.json_schema.structure.members import (
+from logitloom_plugins.json_schema.grammar.members import (
     Effects,
     Member,
     TruthVector,
@@ -17,9 +17,10 @@ from logitloom_plugins.json_schema.structure.members import (
     settled,
     split,
 )
-from logitloom_plugins.json_schema.structure.names import Name
+from logitloom_plugins.json_schema.grammar.names import Name
+from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction
 
-__all__ = ["ArrayFrame", "ArrayPlan", "end_array", "item", "start_array"]
+__all__ = ["ArrayFrame", "ArrayMember", "ArrayPlan", "ArrayPlans", "end_array", "item", "start_array"]
 
 _ARRAY_HARD = frozenset(("item", "rest", "mini", "maxi", "unique"))
 
@@ -57,12 +58,10 @@ class ArrayPlan(Name):
 
     Args:
         parts: ``"array"``, the number of items above which the number makes no difference, the atoms.
-        owner: the :class:`.satisfiability.Satisfiability` that makes and caches plans.
     """
 
-    def __init__(self, parts: tuple[Any, ...], owner: Any) -> None:
+    def __init__(self, parts: tuple[Any, ...]) -> None:
         _, limit, hard = parts
-        self.owner = owner
         self.limit: int = limit
         self.hard: tuple[Any, ...] = hard
         self.items: dict[int, list[Formula]] = {}
@@ -88,7 +87,22 @@ class ArrayPlan(Name):
         return conjunction([*self.items.get(index, ()), *[child for first, child in self.rests if index >= first]])
 
 
-def start_array(owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> ArrayFrame:
+class ArrayPlans(Protocol):
+    """Makes and remembers the plans of arrays."""
+
+    def array_plan(self, limit: int, hard: tuple[Formula, ...]) -> ArrayPlan:
+        """The plan of an array with the given hard atoms."""
+
+    def check_distinct(self, frame: ArrayFrame, nodes: Iterable[int]) -> None:
+        """Note whether the ``uniqueItems`` of some nodes can be enforced in an array that has just been opened."""
+
+
+ArrayMember = Member[ArrayPlans, ArrayFrame]
+
+
+def start_array(
+    plans: ArrayPlans, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
+) -> ArrayFrame:
     """The frame of an array that has just been opened; ``must`` is not ``False``."""
     limit = 0
     for formula in (must, *extras):
@@ -98,14 +112,14 @@ def start_array(owner: Any, must: Formula, extras: tuple[Formula, ...], wanted: 
             elif atom[0] == "rest":
                 limit = max(limit, atom[1])
     hard, soft = split(must, _ARRAY_HARD)
-    frame = ArrayFrame(owner.array_plan(limit, hard), 0, soft, extras, wanted)
+    frame = ArrayFrame(plans.array_plan(limit, hard), 0, soft, extras, wanted)
     unique = [atom[1] for formula in (must, *extras) for atom in atoms(formula) if atom[0] == "unique"]
     if unique:
-        owner.check_distinct(frame, unique)
+        plans.check_distinct(frame, unique)
     return frame
 
 
-def item(frame: ArrayFrame) -> Member | None:
+def item(frame: ArrayFrame) -> ArrayMember | None:
     """The next item as a member, or ``None`` if no further item is allowed."""
     plan, index = frame.plan, frame.length
     count = min(index + 1, plan.limit)
@@ -116,7 +130,7 @@ def item(frame: ArrayFrame) -> Member | None:
         return None
     if frame.only_hard:
         following = frame._replace(length=count)
-        return Member(ValueConstraint(must), lambda truth: following)
+        return Member(ValueConstraint(must), lambda plans, truth: following)
     effects = Effects(frame.open_formulas)
     for atom in effects.atoms:
         kind = atom[0]
@@ -131,12 +145,12 @@ def item(frame: ArrayFrame) -> Member | None:
         elif kind == "maxi" and index + 1 > atom[1]:
             effects.of[atom] = False
 
-    def after(truth: TruthVector) -> ArrayFrame | None:
+    def after(plans: ArrayPlans, truth: TruthVector) -> ArrayFrame | None:
         left = settled(frame, effects.after(truth), _ARRAY_HARD)
         if left is None:
             return None
         new, soft, extras = left
-        following = plan.owner.array_plan(plan.limit, (*plan.hard, *new)) if new else plan
+        following = plans.array_plan(plan.limit, (*plan.hard, *new)) if new else plan
         return ArrayFrame(following, count, soft, extras, frame.wanted)
 
     return Member(ValueConstraint(must, tuple(effects.asked)), after)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
+from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
+from logitloom_plugins.json_schema.grammar.contexts import NameContext, NumberContext, StringContext, TextContext
+from logitloom_plugins.json_schema.grammar.layout import Layout, Whitespace
+from logitloom_plugins.json_schema.grammar.members import Member, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
+from logitloom_plugins.json_schema.grammar.satisfiability import Frame, Satisfiability
+from logitloom_plugins.json_schema.grammar.states import DONE, ArrayState, ObjectState, Return, State, ValueState
 from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.schema.keywords import Keywords
-from logitloom_plugins.json_schema.structure import objects
-from logitloom_plugins.json_schema.structure.contexts import NameContext, NumberContext, StringContext, TextContext
-from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame
-from logitloom_plugins.json_schema.structure.satisfiability import Frame, Satisfiability
-from logitloom_plugins.json_schema.structure.states import DONE, ArrayState, ObjectState, Return, State, ValueState
-from logitloom_plugins.json_schema.structure.whitespace import Layout, Whitespace
 
 __all__ = ["SchemaGrammar", "found_layout", "laid_out", "state_in"]
 
 #: Layouts that are found in a text that was begun in another layout: by the first comma or colon in the text.
 _FOUND: Final = frozenset(("compact", "spaced"))
+
+Container = TypeVar("Container", ObjectFrame, ArrayFrame)
 
 
 class SchemaGrammar:
@@ -97,20 +100,20 @@ class SchemaGrammar:
         if known is None:
             plan = frame.plan
             if frame.only_hard and not frame.tracked and not plan.counts:
-                known = plan.next_keys(frame.position)
+                known = plan.next_keys(self.values, frame.position)
             else:
                 known = 0
-                for label, member in objects.next_members(frame):
+                for label, member in objects.next_members(self.values, frame):
                     if self.leads_on(member):
                         known |= plan.keys.bit.get(label, 0)
             self._masks[frame] = known
         return known
 
-    def leads_on(self, member: Member) -> bool:
+    def leads_on(self, member: Member[Satisfiability, Container]) -> bool:
         """Whether some value of a member leaves a container that can be completed."""
         return any(self.values.lives(frame) for _, frame in self.values.after(member))
 
-    def after_member(self, member: Member, layout: Layout) -> Return:
+    def after_member(self, member: Member[Satisfiability, Container], layout: Layout) -> Return:
         """Where a text goes on after a member of an object or array, if the container can be completed there."""
         after, lives = self.values.after(member), self.values.lives
         return self.returning({truth: state_in(frame, "next", layout) for truth, frame in after if lives(frame)})

@@ -8,12 +8,12 @@ from typing import Any, Final, TypeVar
 
 from logitloom.constraints import ByteAutomaton
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.structure.completion import Completions
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.names import Name
-from logitloom_plugins.json_schema.structure.states import Stack, State
-from logitloom_plugins.json_schema.structure.text_reader import Position
-from logitloom_plugins.json_schema.structure.value_reader import ItemPosition
+from logitloom_plugins.json_schema.folds.completion import Completions
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.folds.value_reader import ItemPosition
+from logitloom_plugins.json_schema.grammar.names import Name
+from logitloom_plugins.json_schema.grammar.states import Stack, State
 
 __all__ = ["Configuration", "SchemaAutomaton"]
 
@@ -75,7 +75,7 @@ class SchemaAutomaton(ByteAutomaton):
         completions: of positions in the machine.
 
     Example:
-        >>> from logitloom_plugins.json_schema.structure.schema_compilation import compile_schema
+        >>> from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
         >>> automaton = SchemaAutomaton(compile_schema({"enum": [1, 12]}))
         >>> one = automaton.step(automaton.start(), ord("1"))
         >>> automaton.accepts(one), automaton.step(one, ord("2")) is not None, automaton.step(one, ord("3"))

@@ -17,13 +17,10 @@ from typing import Final
 import numpy as np
 
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.structure.byte_codes import ByteCodes
-from logitloom_plugins.json_schema.structure.contexts import TextContext
-from logitloom_plugins.json_schema.structure.names import Linked
-from logitloom_plugins.json_schema.structure.numbering import DEAD, Numbering
-from logitloom_plugins.json_schema.structure.states import EscapeState, GapState, NumberState, TextState
-from logitloom_plugins.json_schema.structure.text_reader import Position, TextReader
-from logitloom_plugins.json_schema.structure.value_reader import (
+from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes
+from logitloom_plugins.json_schema.folds.numbering import DEAD, Numbering
+from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader
+from logitloom_plugins.json_schema.folds.value_reader import (
     BACKSLASH,
     BLANKS,
     COMMA,
@@ -34,6 +31,9 @@ from logitloom_plugins.json_schema.structure.value_reader import (
     ItemReader,
     goes_on,
 )
+from logitloom_plugins.json_schema.grammar.contexts import TextContext
+from logitloom_plugins.json_schema.grammar.names import Linked
+from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, TextState
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["DistinctItems", "SearchTooLong"]

@@ -14,7 +14,8 @@ import re
 from bisect import insort
 from typing import Any, Final, NamedTuple
 
-from logitloom_plugins.json_schema.structure.names import Linked
+from logitloom_plugins.json_schema.grammar.names import Linked
+from logitloom_plugins.json_schema.values.numbers import number_of
 
 __all__ = [
     "BACKSLASH",
@@ -29,7 +30,6 @@ __all__ = [
     "Recurring",
     "characters_of",
     "goes_on",
-    "number_of",
 ]
 
 QUOTE, BACKSLASH, COMMA, _COLON = b'"\\,:'
@@ -39,8 +39,6 @@ NUMBER: Final = b"0123456789-+.eE"
 _LITERALS: Final = (b"null", b"false", b"true")
 #: Bytes of an escape: of most characters, with digits, and of a pair of surrogates.
 _ESCAPE, _ONE_UNIT, _TWO_UNITS = 2, 6, 12
-#: Digits of an exponent that is worked out.
-_MOST_DIGITS: Final = 1000
 #: Items and members that are listed again and again.
 _MOST_LISTED: Final = 1 << 18
 
@@ -336,17 +334,3 @@ def _escaped(escape: bytes) -> bytes | None:
         return None
     character: str = json.loads(b'"' + escape + b'"')
     return character.encode("utf-8", "surrogatepass")
-
-
-def number_of(text: bytes) -> tuple[bool, bytes, int | bytes]:
-    """Whether a number is negative, its digits without zeros at both ends, and the power of ten of the last of them."""
-    mantissa, _, exponent = text.lower().partition(b"e")
-    whole, _, fraction = mantissa.lstrip(b"-").partition(b".")
-    digits = (whole + fraction).lstrip(b"0")
-    kept = digits.rstrip(b"0")
-    if not kept:
-        return False, b"", 0
-    negative = text.startswith(b"-")
-    if len(exponent) > _MOST_DIGITS:
-        return negative, kept, exponent
-    return negative, kept, int(exponent or b"0") - len(fraction) + len(digits) - len(kept)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from logitloom.automata import BudgetTracker
-from logitloom_plugins.json_schema.structure.members import TruthVector
-from logitloom_plugins.json_schema.structure.moves import EndsName, Enters, Move, Reads
-from logitloom_plugins.json_schema.structure.names import Linked
-from logitloom_plugins.json_schema.structure.schema_grammar import laid_out
-from logitloom_plugins.json_schema.structure.states import (
+from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE
+from logitloom_plugins.json_schema.grammar.members import TruthVector
+from logitloom_plugins.json_schema.grammar.moves import EndsName, Enters, Move, Reads
+from logitloom_plugins.json_schema.grammar.names import Linked
+from logitloom_plugins.json_schema.grammar.schema_grammar import laid_out
+from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
     EscapeState,
     Opened,
@@ -18,7 +19,6 @@ from logitloom_plugins.json_schema.structure.states import (
     State,
     TextState,
 )
-from logitloom_plugins.json_schema.structure.whitespace import FLEXIBLE
 
 __all__ = ["DEAD", "NO_NAMES", "STATE_BYTES", "NameEnd", "Numbering", "Operation", "Pop", "Push"]
 

@@ -21,17 +21,20 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.structure import objects
-from logitloom_plugins.json_schema.structure.arrays import ArrayFrame, item
-from logitloom_plugins.json_schema.structure.contexts import NameContext
-from logitloom_plugins.json_schema.structure.keys import Keys
-from logitloom_plugins.json_schema.structure.least_solution import LeastSolution
-from logitloom_plugins.json_schema.structure.machine import Machine
-from logitloom_plugins.json_schema.structure.members import Member, TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.nearest_ends import NearestEnds
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame
-from logitloom_plugins.json_schema.structure.satisfiability import Frame
-from logitloom_plugins.json_schema.structure.states import (
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.nearest_ends import NearestEnds
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.folds.value_reader import ItemPosition, characters_of
+from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, ArrayMember, item
+from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.keys import Keys, Label
+from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, relaid, relaid_within, settled
+from logitloom_plugins.json_schema.grammar.least_solution import LeastSolution
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectMember
+from logitloom_plugins.json_schema.grammar.satisfiability import Frame
+from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
     ColonState,
     EscapeState,
@@ -45,9 +48,7 @@ from logitloom_plugins.json_schema.structure.states import (
     TextState,
     ValueState,
 )
-from logitloom_plugins.json_schema.structure.text_reader import Position
-from logitloom_plugins.json_schema.structure.value_reader import ItemPosition, characters_of, number_of
-from logitloom_plugins.json_schema.structure.whitespace import FLEXIBLE, Layout, relaid, relaid_within, settled
+from logitloom_plugins.json_schema.values.numbers import number_of
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Completions"]
@@ -347,7 +348,7 @@ class Completions:
                     every = [(label, ValueConstraint(reached.plan.hard_child(label))) for label in keys.bit]
                     next_ones = [(label, one) for label, one in every if self._values.possible(one)]
                 else:
-                    next_ones = [(label, one.demand) for label, one in objects.next_members(reached)]
+                    next_ones = [(label, one.demand) for label, one in objects.next_members(self._values, reached)]
                 found.update(dict.fromkeys([(_name_of(label), one) for label, one in next_ones]))
                 if any(label[0] != "name" for label, _ in next_ones):
                     other = max(other, _LONGEST_ESCAPE * keys.automaton.farthest + 2)
@@ -429,7 +430,7 @@ class Completions:
             texts = self._texts(Content(state.numbers.automaton), state.content_state, 0, state.back.states)
             return self._going_on(state.back, texts, names)
         if isinstance(state, ColonState):
-            member = objects.member(state.frame, state.label)
+            member = objects.member(self._values, state.frame, state.label)
             assert member is not None
             return self._of_member(member, b":", names)
         return {(): b""}
@@ -453,10 +454,10 @@ class Completions:
                 _merge(found, _before(text, self._local(target, names, b"")))
         return found
 
-    def _of_member(self, member: Member, before: bytes, names: frozenset[str]) -> Texts:
+    def _of_member(self, member: ObjectMember, before: bytes, names: frozenset[str]) -> Texts:
         found: Texts = {}
         for answer, text in self._value(member.demand).items():
-            following = member.after(answer)
+            following = member.after(self._values, answer)
             if following is not None and self._values.lives(following):
                 _merge(found, _before(before + text, self._rest(following, "next", names)))
         return found
@@ -554,7 +555,7 @@ class Completions:
             for begin, member, more, written in self._members(at, "comma" if line else phase, names, items):
                 separator = b"," if phase == "next" else b""
                 for truth, value in written.items():
-                    following = member.after(truth)
+                    following = member.after(self._values, truth)
                     if following is not None:
                         longer = text + separator + begin + value
                         length = len(longer) + (0 if is_array else self._needed(following))
@@ -574,21 +575,21 @@ class Completions:
 
     def _members(
         self, frame: Any, phase: str, names: frozenset[str], items: tuple[Any, ...]
-    ) -> Iterator[tuple[bytes, Member, frozenset[str], Texts]]:
+    ) -> Iterator[tuple[bytes, ObjectMember | ArrayMember, frozenset[str], Texts]]:
         """What may come next: its text up to the value, the member, the names after it, and the value by answer."""
         simple = frame.only_hard
         if isinstance(frame, ArrayFrame):
-            member = item(frame)
-            if member is not None and (phase == "comma" or not simple or self._values.end(frame) is None):
-                texts = self._value(member.demand)
-                yield b"", member, names, self._others(member.demand, items) if frame.plan.distinct else texts
+            one = item(frame)
+            if one is not None and (phase == "comma" or not simple or self._values.end(frame) is None):
+                texts = self._value(one.demand)
+                yield b"", one, names, self._others(one.demand, items) if frame.plan.distinct else texts
             return
         plan = frame.plan
-        needed: Iterator[tuple[Any, Member | None]] = objects.next_members(frame)
+        needed: Iterator[tuple[Label, ObjectMember | None]] = objects.next_members(self._values, frame)
         if _is_simple(frame):
             label = self._required(frame)
             if label is not None or phase != "comma":
-                needed = iter([(label, objects.member(frame, label))] if label is not None else [])
+                needed = iter([(label, objects.member(self._values, frame, label))] if label is not None else [])
         for label, member in needed:
             if member is None:
                 continue

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from logitloom_plugins.json_schema.structure.arrays import ArrayFrame
-from logitloom_plugins.json_schema.structure.contexts import NumberContext, StringContext
-from logitloom_plugins.json_schema.structure.keys import Label
-from logitloom_plugins.json_schema.structure.members import TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.structure.names import Linked, Name
-from logitloom_plugins.json_schema.structure.objects import ObjectFrame
-from logitloom_plugins.json_schema.structure.whitespace import Layout
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
+from logitloom_plugins.json_schema.grammar.contexts import NumberContext, StringContext
+from logitloom_plugins.json_schema.grammar.keys import Label
+from logitloom_plugins.json_schema.grammar.layout import Layout
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.names import Linked, Name
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 
 __all__ = [
     "DONE",

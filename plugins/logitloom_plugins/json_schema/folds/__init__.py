@@ -1,0 +1,1 @@
+"""Questions about texts, each answered over the moves of states: bytes, reading, completion, distinct items."""
