@@ -14,11 +14,11 @@ from logitloom.host.fingerprint import fingerprint_of
 from logitloom.host.options import values
 from logitloom.host.registry import load_plugin
 from logitloom_plugins.grammars.engine import CheckedGrammar, Engine
-from logitloom_plugins.json_schema.schema.schema_document import asserting_only
 from logitloom_plugins.json_schema.folds.machine import STATE_BYTES, Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar.layout import POLICIES, Whitespace
+from logitloom_plugins.json_schema.schema.schema_document import asserting_only
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint, can_write
 from logitloom_plugins.json_text.json_reader import JsonReader
 from logitloom_plugins.schema_sources.inputs import check_keywords

@@ -15,10 +15,11 @@ import heapq
 import itertools
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Final, TypeGuard, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.folds.machine import Machine
@@ -32,7 +33,7 @@ from logitloom_plugins.json_schema.grammar.keys import Keys, Label
 from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, relaid, relaid_within, settled
 from logitloom_plugins.json_schema.grammar.least_solution import LeastSolution
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectMember
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectMember, ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
@@ -48,6 +49,8 @@ from logitloom_plugins.json_schema.grammar.states import (
     TextState,
     ValueState,
 )
+from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
 from logitloom_plugins.json_schema.values.numbers import number_of
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -85,6 +88,9 @@ _WRITTEN: Final = 2
 _COPIED: Final = 16
 
 Texts = dict[TruthVector, bytes]
+#: The same for all texts of a string or number; of other values the text.
+Canonical = tuple[bool, bytes, int | bytes] | str | bytes
+Items = tuple[Canonical, ...]
 Found = TypeVar("Found", Texts, list[bytes])
 
 
@@ -105,27 +111,27 @@ class Completions:
         self._values = machine.values
         self.work = 0
         #: The items that must not come again in the array whose completion is being found.
-        self._items: tuple[Any, ...] = ()
+        self._items: Items = ()
         self._clear()
         #: How many entries of a memory are being found, each for the one before.
         self._within = 0
         #: Keys whose work has been counted.
-        self._counted: set[Any] = set()
+        self._counted: set[Hashable] = set()
 
     def _clear(self) -> None:
         #: By constraint on a value; what a value of a recursive schema is made from are smaller ones.
         self._of_value = LeastSolution()
-        self._of_rest: dict[Any, Texts] = {}
-        self._of_stack: dict[tuple[Stack, TruthVector, tuple[Any, ...]], bytes | None] = {}
+        self._of_rest: dict[Hashable, Texts] = {}
+        self._of_stack: dict[tuple[Stack, TruthVector, Items], bytes | None] = {}
         self._of_position: dict[Position, bytes | None] = {}
         #: With whitespace: what comes after a string, object or array, in a layout.
         self._relaid: dict[tuple[bytes, Layout], bytes] = {}
-        self._rests: dict[Any, list[bytes]] = {}
-        self._of_name: dict[Any, bytes] = {}
-        self._short: dict[Any, list[tuple[Any, bytes, Any]]] = {}
+        self._rests: dict[Hashable, list[bytes]] = {}
+        self._of_name: dict[tuple[ObjectPlan, str], bytes] = {}
+        self._short: dict[Hashable, list[tuple[Output, bytes, Canonical]]] = {}
         self._nearest: dict[Content, NearestEnds | None] = {}
         #: By key of a memory what it took to find its entry.
-        self._costs: dict[Any, int] = {}
+        self._costs: dict[Hashable, int] = {}
         self.remembered = 0
 
     def begin_counting(self) -> None:
@@ -135,7 +141,7 @@ class Completions:
         self._of_position.clear()
         self._of_stack.clear()
 
-    def _recalled(self, memory: dict[Any, Found], key: Any, find: Callable[[], tuple[Found, int]]) -> Found:
+    def _recalled(self, memory: dict[Hashable, Found], key: Hashable, find: Callable[[], tuple[Found, int]]) -> Found:
         """An entry of a memory, or the result of a function and the work that the result takes.
 
         The work is added once, and not where another entry is made from this one.
@@ -177,7 +183,7 @@ class Completions:
         """The same within an array of different items: a search whose lower bounds are texts for any current item."""
         machine = self._machine
         queue = [(0, b"", b"", self._complete(position) or b"", position)]
-        seen: set[Any] = set()
+        seen: set[Hashable] = set()
         work = 0
         found = None
         while queue and work < _MOST_READ:
@@ -237,7 +243,7 @@ class Completions:
             self.remembered += _ENTRY + len(rest)
         return text + self._relaid[key]
 
-    def _items_of(self, position: ItemPosition) -> tuple[Any, ...]:
+    def _items_of(self, position: ItemPosition) -> Items:
         """The earlier items of an array of different items, if it is the innermost open value that has begun."""
         frame = position.frame
         if frame is None or frame.before is not None:
@@ -504,7 +510,7 @@ class Completions:
 
     # --- open objects and arrays --------------------------------------------------------------------------------
 
-    def _rest(self, frame: Any, phase: str, names: frozenset[str], begun: bool = False) -> Texts:
+    def _rest(self, frame: Frame, phase: str, names: frozenset[str], begun: bool = False) -> Texts:
         """By answer a short text that ends an open object or array.
 
         Args:
@@ -513,29 +519,27 @@ class Completions:
             names: those that must not come again.
             begun: whether a line was begun for what comes: for a member after the bracket, for the end after a member.
         """
-        is_array = isinstance(frame, ArrayFrame)
         begun = begun and phase != "comma"
-        items = self._items if is_array and not self._within and frame.plan.distinct else ()
+        items = self._items if not self._within and _must_differ(frame) else ()
         key = frame, phase, names, begun, items
-        if key not in self._of_rest and not begun and not is_array and _is_simple(frame) and not frame.tracked:
+        if key not in self._of_rest and not begun and _is_simple(frame) and not frame.tracked:
             required = self._required_members(frame)
             if required is not None and (required or phase != "comma"):
                 # Not remembered: after each of many names the rest is another long text, made from the same parts.
                 return {(): (b"," if required and phase == "next" else b"") + b",".join(required) + b"}"}
         return self._recalled(self._of_rest, key, lambda: self._search(*key))
 
-    def _search(
-        self, frame: Any, phase: str, names: frozenset[str], begun: bool, items: tuple[Any, ...]
-    ) -> tuple[Texts, int]:
+    def _search(self, frame: Frame, phase: str, names: frozenset[str], begun: bool, items: Items) -> tuple[Texts, int]:
         """The same, and the work that it takes: a search through the members; items must differ from the given ones."""
-        is_array = isinstance(frame, ArrayFrame)
-        end = b"]" if is_array else b"}"
+        end = b"]" if isinstance(frame, ArrayFrame) else b"}"
         found: Texts = {}
         sought = self._reachable_answers(frame)
         # An A* search: first come the texts that are shortest together with what their object needs at least.
         order = itertools.count()
-        queue: list[Any] = [(0, b"", next(order), frame, phase, names, items)]
-        seen: set[Any] = set()
+        queue: list[tuple[int, bytes, int, Frame, str, frozenset[str], Items]] = [
+            (0, b"", next(order), frame, phase, names, items)
+        ]
+        seen: set[Hashable] = set()
         work = 0
         while queue and work < _MOST_SEARCHED:
             _, text, _, at, phase, names, items = heapq.heappop(queue)
@@ -558,9 +562,9 @@ class Completions:
                     following = member.after(self._values, truth)
                     if following is not None:
                         longer = text + separator + begin + value
-                        length = len(longer) + (0 if is_array else self._needed(following))
+                        length = len(longer) + self._needed(following)
                         work += _MEMBER + len(longer) // _COPIED
-                        came = (*items, _canonical(value)) if is_array and frame.plan.distinct else ()
+                        came = (*items, _canonical(value)) if _must_differ(frame) else ()
                         heapq.heappush(queue, (length, longer, next(order), following, "next", more, came))
         return found, work
 
@@ -574,7 +578,7 @@ class Completions:
         return len({self._values.end(each) for each in reached} - {None})
 
     def _members(
-        self, frame: Any, phase: str, names: frozenset[str], items: tuple[Any, ...]
+        self, frame: Frame, phase: str, names: frozenset[str], items: Items
     ) -> Iterator[tuple[bytes, ObjectMember | ArrayMember, frozenset[str], Texts]]:
         """What may come next: its text up to the value, the member, the names after it, and the value by answer."""
         simple = frame.only_hard
@@ -607,7 +611,7 @@ class Completions:
                 more = names | {name} if once else names
                 yield b'"%b":' % self._escaped(name.encode()), member, more, self._value(member.demand)
 
-    def _required_members(self, frame: Any) -> list[bytes] | None:
+    def _required_members(self, frame: ObjectFrame) -> list[bytes] | None:
         """The texts of the members that must still come in an object without alternatives; ``None`` if one has none."""
         found = []
         for name in frame.plan.required_names(frame.position, frame.missing):
@@ -617,7 +621,7 @@ class Completions:
             found.append(text)
         return found
 
-    def _of_member_named(self, plan: Any, name: str) -> bytes | None:
+    def _of_member_named(self, plan: ObjectPlan, name: str) -> bytes | None:
         """A short member with a name, as far as the hard atoms of its object say; ``None`` if there is none."""
         text = self._of_name.get((plan, name))
         if text is None:
@@ -629,18 +633,20 @@ class Completions:
                 self._of_name[plan, name] = text
         return text
 
-    def _needed(self, frame: Any) -> int:
-        """A lower bound on the bytes that an object still needs after a member, its bracket not counted.
+    def _needed(self, frame: Frame) -> int:
+        """A lower bound on the bytes that an object still needs after a member, its bracket not counted; 0 of arrays.
 
         Each required member needs its name and its shortest value. Of what an object may satisfy in several ways the
         cheapest way counts.
         """
+        if isinstance(frame, ArrayFrame):
+            return 0
         plan = frame.plan
         required = plan.required_names(frame.position, frame.missing)
         needed = sum([self._bytes_of(plan, name) for name in required])
         return needed + self._least_for(plan, frame.soft, frozenset(required))
 
-    def _least_for(self, plan: Any, formula: Any, counted: frozenset[str]) -> int:
+    def _least_for(self, plan: ObjectPlan, formula: Formula, counted: frozenset[str]) -> int:
         """The bytes of the members that a formula requires at least, less those that are counted elsewhere."""
         if isinstance(formula, bool):
             return 0
@@ -655,12 +661,12 @@ class Completions:
         direct = sum([self._least_for(plan, part, counted) for part in formula[1] if part[0] == "req"])
         return max([direct, *[self._least_for(plan, part, counted) for part in formula[1] if part[0] != "req"]])
 
-    def _bytes_of(self, plan: Any, name: str) -> int:
+    def _bytes_of(self, plan: ObjectPlan, name: str) -> int:
         """The bytes of a comma and the shortest member with a name."""
         text = self._of_member_named(plan, name)
         return len(name) + len('"":0,') if text is None else len(text) + 1
 
-    def _required(self, frame: Any) -> Any:
+    def _required(self, frame: ObjectFrame) -> Label | None:
         """The member that must come next in an object without alternatives; ``None`` if none must."""
         plan = frame.plan
         at = bisect_left(plan.required, frame.position)
@@ -668,7 +674,7 @@ class Completions:
             return "name", plan.names[plan.required[at]]
         return ("name", min(frame.missing)) if frame.missing else None
 
-    def _others(self, demand: ValueConstraint, items: tuple[Any, ...]) -> Texts:
+    def _others(self, demand: ValueConstraint, items: Items) -> Texts:
         """By answer a short value that is none of some others."""
         taken = frozenset(items)
         found = {answer: text for answer, text in self._value(demand).items() if _canonical(text) not in taken}
@@ -677,6 +683,7 @@ class Completions:
             formulas = values.of_type(demand, kind)
             if not formulas or found:
                 continue
+            texts: list[tuple[Output, bytes, Canonical]]
             if kind in ("null", "false", "true"):
                 texts = [(tuple(extra is True for extra in formulas[1:]), kind.encode(), kind.encode())]
             else:
@@ -688,7 +695,7 @@ class Completions:
                     found[answer] = text
         return found
 
-    def _short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Any, bytes, Any]]:
+    def _short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Output, bytes, Canonical]]:
         """Short strings or numbers with any output, each with a text and what :func:`_canonical` makes of it.
 
         So many are listed, or all; as many ways to one state are followed.
@@ -696,7 +703,7 @@ class Completions:
         key = content.automaton, tuple(content.points), tries
         known = self._short.get(key)
         if known is None:
-            first: dict[tuple[Any, Any], bytes] = {}
+            first: dict[tuple[Output, Canonical], bytes] = {}
             for text, label in _several(content, content.automaton.start, tries, tries, None, 0, None, [0]):
                 written = b'"%b"' % self._escaped(text) if quoted else text
                 first.setdefault((label, _canonical(written)), written)
@@ -735,7 +742,9 @@ class Completions:
             _merge(texts, _before(self._escaped(rest) + b'"', after))
         return texts
 
-    def _name(self, keys: Keys, content_state: int, label: Any, taken: frozenset[str], already: bytes) -> bytes | None:
+    def _name(
+        self, keys: Keys, content_state: int, label: Label, taken: frozenset[str], already: bytes
+    ) -> bytes | None:
         """The rest of a short name with a label that is none of some others; ``None`` if there is none."""
         if not keys.bit[label] & keys.below[content_state]:
             return None
@@ -773,7 +782,7 @@ class Completions:
         assert isinstance(reached, TextState | EscapeState)
         return _before(byte, self._string(reached, names, more))
 
-    def _texts(self, content: Content, content_state: int, count: int, labels: Iterable[Any]) -> Texts:
+    def _texts(self, content: Content, content_state: int, count: int, labels: Iterable[Output]) -> Texts:
         """By output, of some, the rest of a short content."""
         nearest = self._nearest_ends(content)
         near = None if nearest is None else nearest.outputs(content_state, count)
@@ -782,7 +791,7 @@ class Completions:
         return {label: rests[0] for label, rests in found.items() if rests}
 
     def _shortest(
-        self, about: Any, content: Content, begun: tuple[int, int], label: Any, tries: int = 1, bit: int = 0
+        self, about: Hashable, content: Content, begun: tuple[int, int], label: Output, tries: int = 1, bit: int = 0
     ) -> list[bytes]:
         """The rests of so many short contents, or of all; as many ways to one state are followed.
 
@@ -794,14 +803,15 @@ class Completions:
             tries: how many.
             bit: of the label, where the content are names.
         """
+        below = about.below if isinstance(about, Keys) else []
 
         def find() -> tuple[list[bytes], int]:
             nearest = self._nearest_ends(content) if tries == 1 else None
             if nearest is not None:
                 text = nearest.text(label, *begun)
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
-            work, below = [0], about.below if bit else ()
-            alive = (lambda at: below[at] & bit) if bit else None
+            work = [0]
+            alive = (lambda at: below[at] & bit != 0) if bit else None
             found = [text for text, _ in _several(content, begun[0], tries, tries, alive, begun[1], label, work)]
             return found, work[0]
 
@@ -823,15 +833,15 @@ class Completions:
 
 
 def _several(
-    content: Any,
+    content: Content,
     content_state: int,
     visits: int,
     most: int,
-    alive: Any,
+    alive: Callable[[int], bool] | None,
     count: int,
-    label: Any,
+    label: Output,
     work: list[int],
-) -> Iterator[tuple[bytes, Any]]:
+) -> Iterator[tuple[bytes, Output]]:
     """Short contents from a state on with their outputs, the shortest first.
 
     Args:
@@ -889,7 +899,7 @@ def _several(
                 texts.append((at, byte))
 
 
-def _canonical(text: bytes) -> Any:
+def _canonical(text: bytes) -> Canonical:
     """The same for all texts of a string or number; of other values the text."""
     if text[:1] in b"-0123456789":
         return number_of(text)
@@ -903,26 +913,31 @@ def _gap_of(state: State) -> str:
     return state.phase if isinstance(state, ObjectState | ArrayState) and state.phase != "next" else "close"
 
 
-def _is_simple(frame: Any) -> bool:
-    """Whether an object has no alternatives and no bound on the number of its members."""
-    return frame.only_hard and not frame.plan.counts
+def _is_simple(frame: Frame) -> TypeGuard[ObjectFrame]:
+    """Whether a frame is an object without alternatives and without a bound on the number of its members."""
+    return isinstance(frame, ObjectFrame) and frame.only_hard and not frame.plan.counts
 
 
-def _name_of(label: Any) -> bytes:
+def _must_differ(frame: Frame) -> bool:
+    """Whether a frame is an array whose items must all be different."""
+    return isinstance(frame, ArrayFrame) and frame.plan.distinct
+
+
+def _name_of(label: Label) -> bytes:
     """The name of a member; of one that the schema does not list a name of one or two characters."""
     return json.dumps(label[1], ensure_ascii=False).encode() if label[0] == "name" else b'"aa"'
 
 
-def _representatives(automaton: Any) -> list[int]:
+def _representatives(automaton: MooreMachine) -> list[int]:
     """The bytes of which short contents are made: of bytes that are alike, the first."""
-    alive = (automaton.next >= 0).any(axis=0)
+    alive = np.asarray((automaton.next >= 0).any(axis=0))
     first: dict[int, int] = {}
     for byte in _BYTES:
         first.setdefault(int(automaton.byte_class[byte]), byte)
     return [byte for column, byte in first.items() if alive[column]]
 
 
-def _longest(following: Any) -> int | None:
+def _longest(following: NDArray[np.int32]) -> int | None:
     """The length of the longest path through states, without loops at one of them; ``None`` if paths have no end."""
     going = (following >= 0) & (following != np.arange(len(following))[:, None])
     lengths = np.zeros(len(following), dtype=np.int32)

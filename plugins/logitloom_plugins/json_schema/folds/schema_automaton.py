@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from logitloom.constraints import ByteAutomaton
 from logitloom.errors import BudgetExceeded
@@ -47,13 +47,14 @@ class Configuration(Name):
     def __init__(self, parts: tuple[State, Stack, bytes, ItemPosition]) -> None:
         self.state, self.stack, self.written, self.items = parts
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Configuration, (self.parts,)
 
     @staticmethod
-    def from_state_parts(*parts: Any) -> Configuration:
+    def from_state_parts(*parts: object) -> Configuration:
         """The configuration of these parts."""
-        return Configuration(parts)
+        state, stack, written, items = parts
+        return Configuration(cast("tuple[State, Stack, bytes, ItemPosition]", (state, stack, written, items)))
 
     def __repr__(self) -> str:
         stack = self.stack
@@ -101,7 +102,7 @@ class SchemaAutomaton(ByteAutomaton):
         with self._lock:
             self._remember(self.machine.fresh())
 
-    def run(self, read: Callable[..., Result], configuration: Configuration, *arguments: Any) -> Result:
+    def run(self, read: Callable[..., Result], configuration: Configuration, *arguments: object) -> Result:
         """The result of a function at a position, with further arguments.
 
         Args:

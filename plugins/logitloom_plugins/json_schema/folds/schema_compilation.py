@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedSchema
@@ -26,7 +26,7 @@ from logitloom_plugins.json_schema.schema.assertions import (
 from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, evaluated_properties
 from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
 from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
-from logitloom_plugins.json_schema.schema.schema_document import Document
+from logitloom_plugins.json_schema.schema.schema_document import Document, JSONValue
 from logitloom_plugins.json_schema.values.strings import string_problem
 
 __all__ = ["SchemaOptions", "compile_schema"]
@@ -76,7 +76,7 @@ class SchemaOptions:
     integers: str = "plain"
 
 
-def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Budget | None = None) -> Machine:
+def compile_schema(schema: JSONValue, options: SchemaOptions | None = None, budget: Budget | None = None) -> Machine:
     """The automaton of a schema.
 
     Args:
@@ -109,11 +109,13 @@ def compile_schema(schema: Any, options: SchemaOptions | None = None, budget: Bu
         ) from error
 
 
-def _with_stored(schema: Any, options: SchemaOptions, tracker: BudgetTracker, stored: Any) -> Machine:
+def _with_stored(schema: JSONValue, options: SchemaOptions, tracker: BudgetTracker, stored: object) -> Machine:
     """Compile with what another process has found and stored; without it if these are not the values of a schema."""
     if stored is not None:
         # A file that was forged holds any values: errors of all kinds say that they do not fit, but for limits.
         try:
+            if not isinstance(stored, tuple):
+                raise TypeError(f"{stored!r:.60} is no tuple")
             repeatable, solved = stored
             return _compiled(Document(schema, tracker), options, tracker, frozenset(repeatable), solved)
         except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -127,7 +129,7 @@ def _compiled(
     options: SchemaOptions,
     tracker: BudgetTracker,
     repeatable: frozenset[int] = frozenset(),
-    solved: Any = None,
+    solved: object = None,
 ) -> Machine:
     while True:
         keywords = Keywords(

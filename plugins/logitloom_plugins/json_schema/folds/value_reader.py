@@ -25,6 +25,7 @@ __all__ = [
     "OUTSIDE",
     "QUOTE",
     "Container",
+    "Entry",
     "ItemPosition",
     "ItemReader",
     "Recurring",
@@ -46,6 +47,10 @@ _MOST_LISTED: Final = 1 << 18
 _COMPLETE: Final = re.compile(rb"\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u]")
 
 
+#: Of an array the canonical text of an item, of an object a name with the canonical text of its value; so ``Any``.
+Entry = Any
+
+
 class Container(NamedTuple):
     """An open array or object.
 
@@ -57,7 +62,7 @@ class Container(NamedTuple):
     """
 
     kind: str
-    done: Linked[Any] | None = None
+    done: Linked[Entry] | None = None
     name: bytes | None = None
     candidates: frozenset[bytes] = frozenset()
 
@@ -114,12 +119,12 @@ class ItemReader:
     """
 
     def __init__(self) -> None:
-        self.values: dict[bytes, tuple[str, Any]] = {}
+        self.values: dict[bytes, tuple[str, Entry]] = {}
         self.digits = 0
-        self._listed: dict[Linked[Any], tuple[Any, ...]] = {}
+        self._listed: dict[Linked[Entry], tuple[Entry, ...]] = {}
         self._listed_size = 0
         #: By container, or by the items of one in which nothing else can recur.
-        self._recurring: dict[Any, Recurring] = {}
+        self._recurring: dict[Linked[Entry] | Container | None, Recurring] = {}
         self._recurring_size = 0
 
     def begin(self) -> ItemPosition:
@@ -207,14 +212,14 @@ class ItemReader:
             exponent = b"%d" % exponent
         return self._ended(frame, b"-" * negative + (digits or b"0") + b"e" + exponent, "number", None)
 
-    def _ended(self, frame: Linked[Container], text: bytes, kind: str, content: Any) -> ItemPosition | None:
+    def _ended(self, frame: Linked[Container], text: bytes, kind: str, content: Entry) -> ItemPosition | None:
         """The position after a value with some canonical text."""
         self.values[text] = kind, content
         container, done, name, candidates = frame.entry
         if container == "distinct" and text in self.listed(done):
             return None
         entry = (name, text) if container == "object" else text
-        following: Linked[Any] = Linked(entry, done)
+        following: Linked[Entry] = Linked(entry, done)
         if container == "object":
             left = [whole for whole in candidates if entry in self.values[whole][1]]
         else:
@@ -225,7 +230,7 @@ class ItemReader:
         """The values of the next item, or of the member whose name was read, with which an earlier item can recur."""
         kind, done, name, candidates = container
         is_plain = kind == "distinct" and not candidates
-        key: Any = done if is_plain else container
+        key: Linked[Entry] | Container | None = done if is_plain else container
         known = self._recurring.get(key)
         if known is None:
             before = self._recurring.get(done.before) if is_plain and done is not None else None
@@ -242,7 +247,7 @@ class ItemReader:
         return known
 
     def _next_values(
-        self, kind: str, done: Linked[Any] | None, name: bytes | None, candidates: frozenset[bytes]
+        self, kind: str, done: Linked[Entry] | None, name: bytes | None, candidates: frozenset[bytes]
     ) -> set[bytes]:
         wholes = [self.values[whole][1] for whole in candidates]
         if name is not None:
@@ -282,14 +287,14 @@ class ItemReader:
             return self._ended(frame.before, text, "object", frozenset(entries))
         return self._ended(frame.before, b"[" + b",".join(entries) + b"]", "array", entries)
 
-    def listed(self, done: Linked[Any] | None) -> tuple[Any, ...]:
+    def listed(self, done: Linked[Entry] | None) -> tuple[Entry, ...]:
         """Some items, or some members as pairs of a name and a value, as a tuple."""
         if done is None:
             return ()
         known = self._listed.get(done)
         if known is None:
-            found: list[Any] = []
-            at: Linked[Any] | None = done
+            found: list[Entry] = []
+            at: Linked[Entry] | None = done
             before = None
             while at is not None and before is None:
                 found.append(at.entry)

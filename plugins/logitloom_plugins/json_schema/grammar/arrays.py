@@ -6,7 +6,7 @@ See :mod:`.members` for frames, hard atoms and soft formulas.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from logitloom_plugins.json_schema.grammar.members import (
     Effects,
@@ -18,7 +18,7 @@ from logitloom_plugins.json_schema.grammar.members import (
     split,
 )
 from logitloom_plugins.json_schema.grammar.names import Name
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, conjunction
 
 __all__ = ["ArrayFrame", "ArrayMember", "ArrayPlan", "ArrayPlans", "end_array", "item", "start_array"]
 
@@ -60,10 +60,10 @@ class ArrayPlan(Name):
         parts: ``"array"``, the number of items above which the number makes no difference, the atoms.
     """
 
-    def __init__(self, parts: tuple[Any, ...]) -> None:
+    def __init__(self, parts: tuple[str, int, tuple[Atom, ...]]) -> None:
         _, limit, hard = parts
         self.limit: int = limit
-        self.hard: tuple[Any, ...] = hard
+        self.hard: tuple[Atom, ...] = hard
         self.items: dict[int, list[Formula]] = {}
         self.rests: list[tuple[int, Formula]] = []
         self.least, self.most = 0, None
@@ -90,7 +90,7 @@ class ArrayPlan(Name):
 class ArrayPlans(Protocol):
     """Makes and remembers the plans of arrays."""
 
-    def array_plan(self, limit: int, hard: tuple[Formula, ...]) -> ArrayPlan:
+    def array_plan(self, limit: int, hard: tuple[Atom, ...]) -> ArrayPlan:
         """The plan of an array with the given hard atoms."""
 
     def check_distinct(self, frame: ArrayFrame, nodes: Iterable[int]) -> None:
@@ -156,7 +156,7 @@ def item(frame: ArrayFrame) -> ArrayMember | None:
     return Member(ValueConstraint(must, tuple(effects.asked)), after)
 
 
-def _contained(atom: Any) -> Formula:
+def _contained(atom: Atom) -> Formula:
     """A ``contains`` atom after one more matching item: both bounds decrease by 1."""
     _, child, least, most = atom
     if most is not None and most <= 0:
@@ -172,11 +172,11 @@ def end_array(frame: ArrayFrame) -> TruthVector | None:
     if frame.length < frame.plan.least:
         return None
 
-    def value(atom: Any) -> Formula:
+    def value(atom: Atom) -> Formula:
         if atom[0] == "mini":
-            return frame.length >= atom[1]
+            return bool(frame.length >= atom[1])
         if atom[0] == "contains":
-            return atom[2] == 0
+            return bool(atom[2] == 0)
         return True
 
     return answer(frame, value)

@@ -7,15 +7,15 @@ with one flag per pattern and per ``propertyNames`` atom.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache, cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
-from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.schema.formula import Atom
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
 
@@ -27,7 +27,7 @@ Label = tuple[Literal["name"], str] | tuple[Literal["other"], tuple[bool, ...]]
 #: Names that are written as they are, without escapes.
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 #: Names, patterns and atoms of ``propertyNames`` that a key automaton distinguishes.
-KeyParts = tuple[tuple[str, ...], tuple[str, ...], tuple[Formula, ...]]
+KeyParts = tuple[tuple[str, ...], tuple[str, ...], tuple[Atom, ...]]
 
 
 class NameTree(NamedTuple):
@@ -67,7 +67,7 @@ class Keys:
         self,
         names: tuple[str, ...],
         patterns: tuple[str, ...],
-        demands: Mapping[Any, Dfa],
+        demands: Mapping[Atom, Dfa],
         tracker: BudgetTracker,
     ) -> None:
         self.key = names, patterns, tuple(demands)
@@ -76,7 +76,7 @@ class Keys:
         self.patterns = patterns
         self.demands = demands
         self._tracker = tracker
-        self._known: dict[tuple[Any, Any], bool] = {}
+        self._known: dict[tuple[Label, Hashable], bool] = {}
         self._left: dict[int, NDArray[np.float64]] = {}
 
     @property
@@ -140,8 +140,8 @@ class Keys:
         table[above, columns] = np.arange(base + 1, base + len(children))
         byte_class = text.byte_class.copy()
         byte_class[used] = list(column.values())
-        plain = ("other", ())
-        labels: list[Any] = [plain if end else None for end in accepting]
+        plain: Label = ("other", ())
+        labels: list[Label | None] = [plain if end else None for end in accepting]
         labels += [labels[outside_state] for outside_state in at]
         for state, i in ends.items():
             labels[base + state] = ("name", self.names[i])
@@ -161,41 +161,43 @@ class Keys:
         """The first state of the prefix trie; lower states are outside it. Only without patterns and demands."""
         return any_text().states
 
-    def matches(self, key: Any, pattern: str) -> bool:
+    def matches(self, key: Label, pattern: str) -> bool:
         """Whether the names of a label match a pattern, one of ``patterns``."""
         if key[0] == "other":
             return bool(key[1][self.patterns.index(pattern)])
         return self._asked(key, pattern, lambda: compile_ecma(pattern, self._tracker.budget))
 
-    def satisfies(self, key: Any, atom: Any) -> bool:
+    def satisfies(self, key: Label, atom: Atom) -> bool:
         """Whether the names of a label satisfy a ``propertyNames`` atom, one of ``demands``."""
         if key[0] == "other":
             return bool(key[1][len(self.patterns) + list(self.demands).index(atom)])
         return self._asked(key, atom, lambda: self.demands[atom])
 
-    def _asked(self, key: Any, about: Any, dfa: Any) -> bool:
+    def _asked(self, key: Label, about: Hashable, dfa: Callable[[], Dfa]) -> bool:
         known = self._known.get((key, about))
         if known is None:
+            assert key[0] == "name"
             known = self._known[key, about] = dfa().fullmatch(key[1])
         return known
 
     @cached_property
-    def others(self) -> tuple[Any, ...]:
+    def others(self) -> tuple[Label, ...]:
         """The labels of names that the schema does not mention."""
         if not self.is_slow:
             return (("other", ()),)
         return tuple(sorted([label for label in self.automaton.found if label[0] == "other"], key=repr))
 
     @cached_property
-    def bit(self) -> dict[Any, int]:
+    def bit(self) -> dict[Label, int]:
         """The bit of each label."""
         return {label: 1 << i for i, label in enumerate([*[("name", n) for n in self.names], *self.others])}
 
-    def label(self, name: str) -> Any:
+    def label(self, name: str) -> Label:
         """The label of a name."""
-        return self.automaton.outputs[self.automaton.walk(name.encode())]
+        found: Label = self.automaton.outputs[self.automaton.walk(name.encode())]
+        return found
 
-    def count(self, label: Any) -> float:
+    def count(self, label: Label) -> float:
         """How many names have a label, infinity included."""
         if label == ("other", ()):
             return np.inf

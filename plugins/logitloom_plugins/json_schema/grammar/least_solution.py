@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
-__all__ = ["LeastSolution"]
+__all__ = ["Answers", "LeastSolution"]
 
+Question = TypeVar("Question", bound=Hashable)
 Found = TypeVar("Found")
+#: By question its answer, whose type depends on the question; so ``Any``.
+Answers = dict[Hashable, Any]
 
 
 class LeastSolution:
@@ -23,12 +26,12 @@ class LeastSolution:
     """
 
     def __init__(self) -> None:
-        self.known: dict[Any, Any] = {}
-        self.found: dict[Any, Any] = {}
+        self.known: Answers = {}
+        self.found: Answers = {}
         self.unsure = False
-        self._asked: set[Any] = set()
+        self._asked: set[Hashable] = set()
 
-    def of(self, question: Any, find: Callable[[Any, Any], tuple[Any, bool]]) -> Any:
+    def of(self, question: Question, find: Callable[[Question, Found | None], tuple[Found, bool]]) -> Found:
         """The answer to a question.
 
         Args:
@@ -37,10 +40,12 @@ class LeastSolution:
                 the largest one, which further passes cannot change. It enters its first answer in ``found``.
         """
         if question in self.known:
-            return self.known[question]
+            known: Found = self.known[question]
+            return known
         if question in self._asked:
             self.unsure = True
-            return self.found[question]
+            unfinished: Found = self.found[question]
+            return unfinished
         outermost = not self._asked
         unsure, self.unsure = self.unsure, False
         try:
@@ -52,7 +57,7 @@ class LeastSolution:
                 if certain or not outermost or before == self.found:
                     break
                 self._asked.clear()
-            result = self.found[question]
+            result: Found = self.found[question]
             if certain:
                 self.known[question] = result
             elif outermost:

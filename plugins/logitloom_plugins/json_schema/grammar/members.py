@@ -13,9 +13,10 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from logitloom_plugins.json_schema.schema.formula import (
+    Atom,
     Formula,
     Selection,
     atoms,
@@ -40,6 +41,34 @@ class ValueConstraint(NamedTuple):
     extras: tuple[Formula, ...] = ()
 
 
+class OpenPlan(Protocol):
+    """The hard atoms of an open object or array."""
+
+    @property
+    def hard(self) -> tuple[Atom, ...]:
+        """The atoms."""
+
+
+class OpenFrame(Protocol):
+    """An open object or array, as far as its formulas are concerned."""
+
+    @property
+    def plan(self) -> OpenPlan:
+        """The hard atoms."""
+
+    @property
+    def soft(self) -> Formula:
+        """The soft formula."""
+
+    @property
+    def extras(self) -> tuple[Formula, ...]:
+        """Formulas whose truth is determined at the end."""
+
+    @property
+    def wanted(self) -> frozenset[TruthVector]:
+        """The truth vectors of the extra formulas with which the object or array may be closed."""
+
+
 class Member(Generic[Plans, Container]):
     """The next member of a frame.
 
@@ -60,7 +89,7 @@ class Member(Generic[Plans, Container]):
         self.reached: list[tuple[TruthVector, Container]] | None = None
 
 
-def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], Formula]:
+def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Atom, ...], Formula]:
     """Split a formula into its conjuncts that are atoms of the given kinds, and the conjunction of all others."""
     parts = parts_of(must)
     hard = tuple([part for part in parts if is_atom(part) and part[0] in hard_kinds])
@@ -68,8 +97,8 @@ def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Any, ...], F
 
 
 def settled(
-    frame: Any, value: Callable[[Any], Formula], hard_kinds: frozenset[str]
-) -> tuple[tuple[Any, ...], Formula, tuple[Formula, ...]] | None:
+    frame: OpenFrame, value: Callable[[Atom], Formula], hard_kinds: frozenset[str]
+) -> tuple[tuple[Atom, ...], Formula, tuple[Formula, ...]] | None:
     """What is left of a frame's soft and extra formulas after ``value`` is substituted for their atoms.
 
     Conjuncts of the soft formula that are single atoms become hard. ``None`` if the result cannot be satisfied.
@@ -85,7 +114,7 @@ def settled(
     return new, soft, tuple([substitute(extra, value) for extra in frame.extras])
 
 
-def answer(frame: Any, value: Callable[[Any], Formula]) -> TruthVector | None:
+def answer(frame: OpenFrame, value: Callable[[Atom], Formula]) -> TruthVector | None:
     """The truth vector of a frame that ends with the given truth of its atoms; ``None`` if it must not end so."""
     if frame.soft is not True and substitute(frame.soft, value) is not True:
         return None
@@ -124,24 +153,24 @@ class Effects:
     def __init__(self, formulas: Iterable[Formula], name: str | None = None) -> None:
         self.atoms = dict.fromkeys(atom for formula in formulas for atom in atoms(formula, name))
         self.asked: dict[Formula, int] = {}
-        self.of: dict[Any, Any] = {}
+        self.of: dict[Atom, Formula | _AtomAnswer | _Selected] = {}
 
-    def ask(self, atom: Any, child: Formula, met: Formula, unmet: Formula = False) -> None:
+    def ask(self, atom: Atom, child: Formula, met: Formula, unmet: Formula = False) -> None:
         """Replace an atom by ``met`` if the member's value satisfies ``child``, and by ``unmet`` if not."""
         if isinstance(child, bool):
             self.of[atom] = met if child else unmet
         else:
             self.of[atom] = _AtomAnswer(self.asked.setdefault(child, len(self.asked)), met, unmet)
 
-    def select(self, atom: Formula) -> None:
+    def select(self, atom: Atom) -> None:
         """Replace a selection by the case of the member's value."""
         _, bits, cases, _ = Selection.of(atom)
         self.of[atom] = _Selected(tuple([self.asked.setdefault(bit, len(self.asked)) for bit in bits]), cases)
 
-    def after(self, truth: TruthVector) -> Callable[[Any], Formula]:
+    def after(self, truth: TruthVector) -> Callable[[Atom], Formula]:
         """The function from an atom to its replacement, for a member value with the given truth vector."""
 
-        def value(atom: Any) -> Formula:
+        def value(atom: Atom) -> Formula:
             found = self.of.get(atom, atom)
             if isinstance(found, _AtomAnswer):
                 return found.met if truth[found.answer] else found.unmet

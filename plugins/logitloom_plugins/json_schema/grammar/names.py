@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 __all__ = ["Linked", "Name"]
 
 Entry = TypeVar("Entry", bound=Hashable)
 
 
-class Name(frozenset[tuple[Any, ...]]):
+class Name(frozenset[tuple[object, ...]]):
     """A value that is known by its parts: plain values and other names.
 
     Subclasses hold what an automaton has made from the parts; they are equal to the plain name, and pickled as it. A
@@ -21,23 +21,23 @@ class Name(frozenset[tuple[Any, ...]]):
         (True, False)
     """
 
-    parts: tuple[Any, ...]
+    parts: tuple[object, ...]
 
-    def __new__(cls, parts: tuple[Any, ...], *made: Any) -> Name:
+    def __new__(cls, parts: tuple[object, ...], *made: object) -> Name:
         """A name of some parts; what else a subclass is made from is no part of the value."""
         name = super().__new__(cls, (parts,))
         name.parts = parts
         return name
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Name, (self.parts,)
 
-    def state_parts(self) -> tuple[Any, ...]:
+    def state_parts(self) -> tuple[object, ...]:
         """The value that :meth:`logitloom.Linked.save_state` writes."""
         return self.parts
 
     @staticmethod
-    def from_state_parts(*parts: Any) -> Name:
+    def from_state_parts(*parts: object) -> Name:
         """The name of some parts."""
         return Name(parts)
 
@@ -91,15 +91,15 @@ class Linked(frozenset[int], Generic[Entry]):
             one, two = one.before, two.before
         return True
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _chain, (self.entries(),)
 
-    def state_parts(self) -> tuple[Any, ...]:
+    def state_parts(self) -> tuple[object, ...]:
         """The value that :meth:`logitloom.Linked.save_state` writes."""
         return self.entry, self.before
 
     @staticmethod
-    def from_state_parts(entry: Any, before: Any) -> Linked[Any]:
+    def from_state_parts(entry: Entry, before: Linked[Entry] | None) -> Linked[Entry]:
         """The chain of its parts."""
         return Linked(entry, before)
 
@@ -107,8 +107,8 @@ class Linked(frozenset[int], Generic[Entry]):
         return f"Linked{self.entries()}"
 
 
-def _chain(entries: Sequence[Any]) -> Linked[Any] | None:
-    chain = None
+def _chain(entries: Sequence[Entry]) -> Linked[Entry] | None:
+    chain: Linked[Entry] | None = None
     for entry in entries:
         chain = Linked(entry, chain)
     return chain

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logitloom_plugins.json_schema.grammar.keys import KeyParts, Keys, Label
 from logitloom_plugins.json_schema.grammar.members import (
@@ -20,7 +20,7 @@ from logitloom_plugins.json_schema.grammar.members import (
     split,
 )
 from logitloom_plugins.json_schema.grammar.names import Name
-from logitloom_plugins.json_schema.schema.formula import Formula, Selection, atoms, conjunction, substitute
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selection, atoms, conjunction, substitute
 
 __all__ = [
     "ObjectFrame",
@@ -66,7 +66,7 @@ class ObjectFrame(NamedTuple):
     extras: tuple[Formula, ...]
     wanted: frozenset[TruthVector]
     tracked: str = ""
-    left: tuple[tuple[Any, int], ...] = ()
+    left: tuple[tuple[Label, int], ...] = ()
 
     @property
     def only_hard(self) -> bool:
@@ -82,16 +82,20 @@ class ObjectFrame(NamedTuple):
 class ObjectPlans(Protocol):
     """Makes and remembers the plans of objects, and says which values exist."""
 
-    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Formula]) -> KeyParts:
+    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Atom]) -> KeyParts:
         """What the key automaton of an object with some names and atoms distinguishes."""
 
     def object_plan(
-        self, names: tuple[str, ...], tracked: frozenset[str], keys: KeyParts, hard: tuple[Formula, ...]
+        self, names: tuple[str, ...], tracked: frozenset[str], keys: KeyParts, hard: tuple[Atom, ...]
     ) -> ObjectPlan:
         """The plan of an object with the given hard atoms."""
 
     def possible(self, demand: ValueConstraint) -> bool:
         """Whether any value satisfies a constraint."""
+
+
+#: ``"object"``, the declared names, the other required names, what the key automaton distinguishes, and the atoms.
+PlanParts = tuple[str, tuple[str, ...], frozenset[str], KeyParts, tuple[Atom, ...]]
 
 
 class ObjectPlan(Name):
@@ -102,7 +106,7 @@ class ObjectPlan(Name):
         keys: the key automaton.
     """
 
-    def __init__(self, parts: tuple[Any, ...], keys: Keys) -> None:
+    def __init__(self, parts: PlanParts, keys: Keys) -> None:
         _, names, tracked, _, hard = parts
         self.names: tuple[str, ...] = names
         self.tracked = tracked
@@ -111,8 +115,8 @@ class ObjectPlan(Name):
         self.index = {name: i for i, name in enumerate(names)}
         self.properties: dict[str, list[Formula]] = {}
         self.patterns: list[tuple[str, Formula]] = []
-        self.additional: list[Any] = []
-        self.key_demands: list[Any] = []
+        self.additional: list[Atom] = []
+        self.key_demands: list[Atom] = []
         self.least, self.most = 0, None
         required: set[str] = set()
         for atom in hard:
@@ -139,16 +143,16 @@ class ObjectPlan(Name):
         self.skipped: dict[ObjectFrame, ObjectFrame | None] = {}
         #: Cached results of :func:`member`.
         self.members: dict[tuple[ObjectFrame, Label], ObjectMember | None] = {}
-        self._children: dict[Any, Formula] = {}
+        self._children: dict[Label, Formula] = {}
         self._possible: tuple[list[int], int] | None = None
         #: Index within ``required`` from which on each name is known to have a value.
         self._valued_from = len(self.required)
 
-    def declares(self, key: Any) -> bool:
+    def declares(self, key: Label) -> bool:
         """Whether a key is a declared name; declared names come in their order and so never twice."""
         return key[0] == "name" and key[1] in self.index
 
-    def hard_child(self, key: Any) -> Formula:
+    def hard_child(self, key: Label) -> Formula:
         """The formula over nodes that the value of a key must satisfy; ``False`` for names that UTF-8 cannot encode."""
         known = self._children.get(key)
         if known is None:
@@ -204,7 +208,7 @@ class ObjectPlan(Name):
     def _bit_if_possible(self, plans: ObjectPlans, key: Label) -> int:
         return self.keys.bit[key] if self._has_value(plans, key) else 0
 
-    def is_additional(self, key: Any, names: frozenset[str], patterns: frozenset[str]) -> bool:
+    def is_additional(self, key: Label, names: frozenset[str], patterns: frozenset[str]) -> bool:
         """Whether a key is not one of ``names`` and matches none of ``patterns``."""
         if key[0] == "name" and key[1] in names:
             return False
@@ -235,7 +239,7 @@ def start_object(
     return frame
 
 
-def counted(frame: ObjectFrame, label: Any, names: frozenset[str]) -> ObjectFrame:
+def counted(frame: ObjectFrame, label: Label, names: frozenset[str]) -> ObjectFrame:
     """A tracked frame with the number of names that are left with a label, where that is no more than may be needed.
 
     Args:
@@ -283,7 +287,7 @@ def skip(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:
     # Cached, because :func:`member` skips this name for each of the later names.
     if frame not in plan.skipped:
 
-        def value(atom: Any) -> Formula:
+        def value(atom: Atom) -> Formula:
             if atom[0] == "?":
                 return substitute(Selection.of(atom).whole, value) if Selection.of(atom).name == name else atom
             return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
@@ -298,7 +302,7 @@ def _settled(
     position: int,
     count: int,
     missing: frozenset[str],
-    value: Callable[[Any], Formula],
+    value: Callable[[Atom], Formula],
 ) -> ObjectFrame | None:
     """The frame after ``value`` is substituted for the atoms of its formulas; ``None`` if it cannot be satisfied."""
     plan = frame.plan
@@ -317,7 +321,7 @@ def _settled(
 def member(plans: ObjectPlans, frame: ObjectFrame, key: Label) -> ObjectMember | None:
     """The member with the given key, or ``None`` if the key cannot come next. Declared names before it are omitted."""
     plan = frame.plan
-    if plan.declares(key):
+    if key[0] == "name" and key[1] in plan.index:
         target = plan.index[key[1]]
         if target < frame.position:
             return None
@@ -397,7 +401,7 @@ def _count_limit(frame: ObjectFrame) -> int:
     return int(max(frame.plan.least, frame.plan.most or 0, *soft)) + 1
 
 
-def member_effects(frame: ObjectFrame, key: Any, count: int) -> Effects:
+def member_effects(frame: ObjectFrame, key: Label, count: int) -> Effects:
     """The effects of a member on the soft and extra formulas; ``count`` is the number of members including it."""
     plan, name = frame.plan, key[1] if key[0] == "name" else None
     effects = Effects(frame.open_formulas, name)
@@ -426,11 +430,11 @@ def end_object(frame: ObjectFrame) -> TruthVector | None:
     if plan.least > max(frame.length, 0):
         return None
 
-    def value(atom: Any) -> Formula:
+    def value(atom: Atom) -> Formula:
         if atom[0] == "req":
             return False
         if atom[0] == "minp":
-            return frame.length >= atom[1]
+            return bool(frame.length >= atom[1])
         if atom[0] == "?":
             return substitute(Selection.of(atom).whole, value)
         return True

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final, Never, cast
 
-from logitloom.automata import Budget, BudgetTracker
+from logitloom.automata import Budget, BudgetTracker, Dfa
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.grammar import arrays, objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.grammar.keys import KeyParts, Keys, Label
 from logitloom_plugins.json_schema.grammar.least_solution import LeastSolution
 from logitloom_plugins.json_schema.grammar.members import Container, Member, TruthVector, ValueConstraint
-from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan, PlanParts
 from logitloom_plugins.json_schema.grammar.value_counts import values_of
-from logitloom_plugins.json_schema.schema.formula import Formula, is_atom, parts_of, substitute
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, is_atom, parts_of, substitute
 from logitloom_plugins.json_schema.schema.keywords import MANY_BRANCHES, TYPES, Keywords
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable
 from logitloom_plugins.json_schema.values.numbers import number_automaton
@@ -39,13 +39,14 @@ _OF_SOME: Final = frozenset(("int", "eq", "fmt"))
 _POSSIBLE: Final[frozenset[TruthVector]] = frozenset([()])
 
 
-class _Everything(frozenset[Any]):
+class _Everything(frozenset[Never]):
     """A set that contains every object."""
 
     def __contains__(self, item: object) -> bool:
         return True
 
 
+#: Every truth vector, and every node.
 EVERYTHING: Final = _Everything()
 
 
@@ -63,11 +64,12 @@ class Satisfiability:
         #: Truth vectors by constraint on a value, and by frame whether it can be closed.
         self._solution = LeastSolution()
         self._known = self._solution.known
-        self._keys: dict[Any, Keys] = {}
-        self._plans: dict[tuple[Any, ...], Any] = {}
-        self._contents: dict[Any, Content] = {}
+        self._keys: dict[KeyParts, Keys] = {}
+        self._object_plans: dict[PlanParts, ObjectPlan] = {}
+        self._array_plans: dict[tuple[str, int, tuple[Atom, ...]], ArrayPlan] = {}
+        self._contents: dict[tuple[tuple[Formula, ...], bool], Content] = {}
         self._numbers: dict[tuple[Formula, ...], MooreMachine] = {}
-        self._opened: dict[Any, Frame] = {}
+        self._opened: dict[tuple[str, tuple[Formula, ...], frozenset[TruthVector]], Frame] = {}
         self._distinct: set[ArrayFrame] = set()
         #: Nodes whose ``uniqueItems`` cannot be enforced in some array that has been opened.
         self.repeatable: set[int] = set()
@@ -75,10 +77,10 @@ class Satisfiability:
 
     # --- shared parts ------------------------------------------------------------------------------------------
 
-    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Formula]) -> KeyParts:
+    def keys(self, names: tuple[str, ...], others: frozenset[str], everything: list[Atom]) -> KeyParts:
         """The names, the patterns and the ``propertyNames`` atoms that the key automaton of an object distinguishes."""
         patterns: dict[str, None] = {}
-        demands: dict[Any, None] = {}
+        demands: dict[Atom, None] = {}
         for atom in everything:
             if atom[0] == "patp":
                 patterns[atom[1]] = None
@@ -94,7 +96,7 @@ class Satisfiability:
         found = self._keys.get(key)
         if found is None:
             names, patterns, demands = key
-            languages: dict[Any, Any] = {}
+            languages: dict[Atom, Dfa] = {}
             for atom in demands:
                 formulas = (self.keywords.of_nodes(atom[1], "string"),)
                 languages[atom] = self.content(formulas, plain=True).automaton
@@ -118,21 +120,21 @@ class Satisfiability:
             self.repeatable.update(nodes)
 
     def object_plan(
-        self, names: tuple[str, ...], tracked: frozenset[str], keys: KeyParts, hard: tuple[Formula, ...]
+        self, names: tuple[str, ...], tracked: frozenset[str], keys: KeyParts, hard: tuple[Atom, ...]
     ) -> ObjectPlan:
         """The cached plan of an object with the given hard atoms; ``keys`` is a result of :meth:`keys`."""
         parts = ("object", names, tracked, keys, hard)
-        found = self._plans.get(parts)
+        found = self._object_plans.get(parts)
         if found is None:
-            found = self._plans[parts] = ObjectPlan(parts, self._keys_of(keys))
+            found = self._object_plans[parts] = ObjectPlan(parts, self._keys_of(keys))
         return found
 
-    def array_plan(self, limit: int, hard: tuple[Formula, ...]) -> ArrayPlan:
+    def array_plan(self, limit: int, hard: tuple[Atom, ...]) -> ArrayPlan:
         """The cached plan of an array with the given hard atoms."""
         parts = ("array", limit, hard)
-        found = self._plans.get(parts)
+        found = self._array_plans.get(parts)
         if found is None:
-            found = self._plans[parts] = ArrayPlan(parts)
+            found = self._array_plans[parts] = ArrayPlan(parts)
         return found
 
     def content(self, formulas: tuple[Formula, ...], plain: bool = False) -> Content:
@@ -158,19 +160,21 @@ class Satisfiability:
 
     # --- shared with other processes ---------------------------------------------------------------------------
 
-    def solved(self) -> tuple[Any, ...]:
+    def solved(self) -> tuple[object, ...]:
         """The results so far, as values for :meth:`take_solved`."""
         keys = [(key, keys.automaton) for key, keys in self._keys.items() if keys.is_slow and "automaton" in vars(keys)]
         # No answer is asked of a frame that any end would do for.
         answers = [item for item in self._known.items() if getattr(item[0], "wanted", None) is not EVERYTHING]
         return tuple(self._contents.items()), tuple(self._numbers.items()), tuple(keys), tuple(answers)
 
-    def take_solved(self, solved: Any) -> None:
+    def take_solved(self, solved: object) -> None:
         """Take over what was found for an equal schema in another process.
 
         Raises:
             ValueError: if the values are not such as :meth:`solved` returns.
         """
+        if not isinstance(solved, tuple):
+            raise ValueError(f"{solved!r:.60} is no tuple")
         contents, numbers, keys, answers = solved
         of_wrong_kind = [made for _, made in contents if not isinstance(made, Content)]
         of_wrong_kind += [made for _, made in numbers if not isinstance(made, MooreMachine)]
@@ -183,7 +187,7 @@ class Satisfiability:
         for question, answer in answers:
             self._known[self._adopted(question, answer)] = answer
 
-    def _adopted(self, question: Any, answer: Any) -> Any:
+    def _adopted(self, question: object, answer: object) -> ValueConstraint | Frame:
         """A question of another process, with the plan that this process has of the same atoms."""
         if isinstance(question, ValueConstraint):
             vectors = answer if isinstance(answer, frozenset) else [None]
@@ -192,9 +196,12 @@ class Satisfiability:
             return question
         if not isinstance(question, Frame) or type(answer) is not bool:
             raise ValueError(f"{question!r:.60} is no question")
-        kind, *parts = question.plan.parts
-        make: Any = self.object_plan if kind == "object" else self.array_plan
-        return question._replace(plan=make(*parts))
+        # The plan that was read is a plain name.
+        if isinstance(question, ObjectFrame):
+            _, names, tracked, keys, hard = cast("PlanParts", question.plan.parts)
+            return question._replace(plan=self.object_plan(names, tracked, keys, hard))
+        _, limit, atoms_of_items = cast("tuple[str, int, tuple[Atom, ...]]", question.plan.parts)
+        return question._replace(plan=self.array_plan(limit, atoms_of_items))
 
     # --- truth vectors -----------------------------------------------------------------------------------------
 
@@ -422,10 +429,10 @@ def _has_plain_value(kind: str, formula: Formula = False) -> bool:
     return formula[0] in _OF_SOME or (formula[0] == "any" and any(map(encodable, formula[1])))
 
 
-def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Any], TruthVector | None]:
+def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Callable[[Atom], bool]], TruthVector | None]:
     """A function from the truth of atoms to the truth vector of ``formulas[1:]``, ``None`` if ``formulas[0]`` fails."""
 
-    def label(holds: Any) -> TruthVector | None:
+    def label(holds: Callable[[Atom], bool]) -> TruthVector | None:
         if substitute(formulas[0], holds) is not True:
             return None
         return tuple([substitute(extra, holds) is True for extra in formulas[1:]])

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, Protocol
 
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
-from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
@@ -24,7 +24,31 @@ _MOST_COUNTED: Final = 1 << 12
 _MOST_BEGINNINGS: Final = 1 << 12
 
 
-def values_of(values: Any, must: Formula, enough: int, depth: int = 0) -> int:
+class CountedValues(Protocol):
+    """Says which values exist, and opens objects and arrays."""
+
+    def possible(self, demand: ValueConstraint) -> bool:
+        """Whether any value satisfies a constraint."""
+
+    def of_type(self, demand: ValueConstraint, kind: str) -> tuple[Formula, ...]:
+        """The formulas of a constraint over the atoms of values of one type."""
+
+    def content(self, formulas: tuple[Formula, ...]) -> Content:
+        """The content of the strings that satisfy formulas."""
+
+    def number(self, formulas: tuple[Formula, ...]) -> MooreMachine:
+        """The automaton of the numbers that satisfy formulas."""
+
+    def opened(
+        self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]
+    ) -> ObjectFrame | ArrayFrame:
+        """The frame of an object or array that has just been opened."""
+
+    def lives(self, frame: ObjectFrame | ArrayFrame) -> bool:
+        """Whether an object or array can be completed."""
+
+
+def values_of(values: CountedValues, must: Formula, enough: int, depth: int = 0) -> int:
     """A lower bound on the number of different values that satisfy a formula over nodes, at most ``enough``.
 
     Unless the formula is ``True``, the count also stops at 4096.
@@ -75,7 +99,7 @@ def _strings(content: Content, enough: int) -> int:
 
 
 def _numbers(automaton: MooreMachine, enough: int) -> int:
-    found: set[Any] = set()
+    found: set[tuple[bool, bytes, int | bytes]] = set()
     pending = [(automaton.start, b"")]
     for count, (state, text) in enumerate(pending):
         if automaton.outputs[state] is not None:
@@ -87,7 +111,7 @@ def _numbers(automaton: MooreMachine, enough: int) -> int:
     return len(found)
 
 
-def _objects(values: Any, frame: ObjectFrame, enough: int, depth: int) -> int:
+def _objects(values: CountedValues, frame: ObjectFrame, enough: int, depth: int) -> int:
     """Multiply the counts of the members' values, which vary independently unless the number of members is bounded."""
     plan = frame.plan
     if plan.counts:
@@ -103,7 +127,7 @@ def _objects(values: Any, frame: ObjectFrame, enough: int, depth: int) -> int:
     return min(found, enough)
 
 
-def _arrays(values: Any, frame: ArrayFrame, enough: int, depth: int) -> int:
+def _arrays(values: CountedValues, frame: ArrayFrame, enough: int, depth: int) -> int:
     plan = frame.plan
     if plan.items:
         return 1

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
-from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, disjunction, negation, parts_of
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, conjunction, disjunction, negation, parts_of
 from logitloom_plugins.json_schema.schema.keywords import Keywords
-from logitloom_plugins.json_schema.schema.schema_document import SchemaNode, escape_pointer
+from logitloom_plugins.json_schema.schema.schema_document import JSONValue, SchemaNode, escape_pointer
 
 __all__ = ["MOST_UNIQUE", "array_formulas", "finite", "number_formulas", "object_formulas", "string_formulas"]
 
@@ -61,10 +61,10 @@ def string_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     return parts
 
 
-def array_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
+def array_formulas(keywords: Keywords, node: SchemaNode) -> list[Atom]:
     """The demands of a node on arrays, as parts of a conjunction over ``item rest contains mini maxi unique``."""
     schema, modern = node.schema, node.dialect.number >= 9
-    parts: list[Formula] = []
+    parts: list[Atom] = []
     prefix = schema.get("prefixItems") if modern else None
     rest = schema.get("items")
     named = ("/prefixItems", "/items")
@@ -94,12 +94,12 @@ def array_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
 
 
 def _unique(
-    keywords: Keywords, node: SchemaNode, prefix: list[Any], rest: Any, named: tuple[str, str]
-) -> list[Formula]:
+    keywords: Keywords, node: SchemaNode, prefix: list[JSONValue], rest: JSONValue, named: tuple[str, str]
+) -> list[Atom]:
     """``uniqueItems``; where items have few possible values: none of them more than once."""
     children = [keywords.child(node, part, f"{named[0]}/{i}") for i, part in enumerate(prefix)]
     children.append(True if rest is None else keywords.child(node, rest, named[1]))
-    values: dict[str, Any] = {}
+    values: dict[str, JSONValue] = {}
     for child in children:
         found = finite(keywords, child)
         values.update((json.dumps(value), value) for value in found or ())
@@ -111,9 +111,9 @@ def _unique(
     return [("maxi", len(values)), *[("contains", constant, 0, 1) for constant in constants]]
 
 
-def finite(keywords: Keywords, formula: Formula) -> list[Any] | None:
+def finite(keywords: Keywords, formula: Formula) -> list[JSONValue] | None:
     """All values that satisfy a formula over nodes, if that is easily seen; scalars only."""
-    values: list[Any] = []
+    values: list[JSONValue] = []
     for kind, value in (("null", None), ("false", False), ("true", True)):
         if keywords.of_nodes(formula, kind) is not False:
             values.append(value)

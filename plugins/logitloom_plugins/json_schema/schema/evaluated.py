@@ -7,11 +7,11 @@ it evaluates.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from logitloom_plugins.json_schema.schema.formula import Formula, conjunction, disjunction, negation
 from logitloom_plugins.json_schema.schema.keywords import Keywords
-from logitloom_plugins.json_schema.schema.schema_document import SchemaNode, escape_pointer
+from logitloom_plugins.json_schema.schema.schema_document import JSONValue, SchemaNode, escape_pointer
 
 __all__ = ["evaluated_items", "evaluated_properties"]
 
@@ -86,7 +86,7 @@ def _cases(keywords: Keywords, node: SchemaNode, about: str, top: bool = False, 
     def of(number: int) -> list[_Case]:
         return _cases(keywords, document.nodes[number], about, False, depth + 1)
 
-    def taken(part: Any, relative: str) -> tuple[Formula, list[_Case]]:
+    def taken(part: JSONValue, relative: str) -> tuple[Formula, list[_Case]]:
         number = document.child(node, part, relative)
         chosen: Formula = ("s", number)
         return chosen, [c._replace(condition=conjunction([chosen, c.condition])) for c in of(number)]

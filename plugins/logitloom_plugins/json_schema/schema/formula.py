@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
 
 __all__ = [
+    "Atom",
     "Formula",
     "Selection",
     "atoms",
@@ -26,7 +27,10 @@ __all__ = [
     "substitute",
 ]
 
-Formula = Any
+#: An atom, as a keyword and its operands, or an operator and its parts: the types depend on the first; so ``Any``.
+Atom = tuple[Any, ...]
+Formula = bool | Atom
+Element = TypeVar("Element", bound=Hashable)
 _OPERATORS: Final = frozenset("&|!1?")
 
 
@@ -59,10 +63,11 @@ class Selection(NamedTuple):
     @staticmethod
     def of(formula: Formula) -> Selection:
         """The selection that a formula is."""
+        assert not isinstance(formula, bool)
         found: Selection = next(iter(formula[1]))
         return found
 
-    def replaced(self, value: Callable[[Formula], Formula]) -> Selection:
+    def replaced(self, value: Callable[[Atom], Formula]) -> Selection:
         """The same selection with every atom replaced by a formula; this one if that changes nothing."""
         cases = tuple([substitute(case, value) for case in self.cases])
         whole = substitute(self.whole, value)
@@ -82,11 +87,11 @@ def disjunction(parts: Iterable[Formula]) -> Formula:
 
 
 def _joined(kind: str, parts: Iterable[Formula], neutral: bool) -> Formula:
-    found: dict[Formula, None] = {}
+    found: dict[Atom, None] = {}
     for part in parts:
-        if part is neutral:
-            continue
-        if part is (not neutral):
+        if isinstance(part, bool):
+            if part is neutral:
+                continue
             return part
         if part[0] == kind:
             found.update(dict.fromkeys(part[1]))
@@ -121,7 +126,7 @@ def exactly_one(parts: Iterable[Formula]) -> Formula:
     return ("1", tuple(left))
 
 
-def factored(formulas: tuple[Formula, ...]) -> tuple[list[Formula], list[Formula]]:
+def factored(formulas: tuple[Formula, ...]) -> tuple[list[Atom], list[Formula]]:
     """The common parts of several conjunctions, and what is left of each.
 
     At least one of the formulas holds, or exactly one, if the common parts hold and at least one of the rests does, or
@@ -134,40 +139,41 @@ def factored(formulas: tuple[Formula, ...]) -> tuple[list[Formula], list[Formula
     return common, [conjunction([part for part in parts_of(formula) if part not in common]) for formula in formulas]
 
 
-def parts_of(formula: Formula) -> tuple[Formula, ...]:
+def parts_of(formula: Formula) -> tuple[Atom, ...]:
     """The parts of a conjunction; the formula itself if it is none; no parts of ``True``."""
     if formula is True:
         return ()
     if formula is not False and formula[0] == "&":
-        parts: tuple[Formula, ...] = formula[1]
+        parts: tuple[Atom, ...] = formula[1]
         return parts
-    return (formula,)
+    # No caller looks into ``False``.
+    return (cast("Atom", formula),)
 
 
-def is_atom(formula: Formula) -> bool:
+def is_atom(formula: Formula) -> TypeGuard[Atom]:
     """Whether a formula is one atom."""
     return not isinstance(formula, bool) and formula[0] not in _OPERATORS
 
 
-def memberships(finite: Iterable[Formula]) -> dict[Any, frozenset[Formula]]:
+def memberships(finite: Iterable[tuple[Atom, Iterable[Element]]]) -> dict[Element, frozenset[Atom]]:
     """For each element of the sets of some atoms, such as ``("any", texts)``, the atoms whose sets have it."""
-    found: dict[Any, list[Formula]] = {}
-    for atom in finite:
-        for element in atom[1]:
+    found: dict[Element, list[Atom]] = {}
+    for atom, elements in finite:
+        for element in elements:
             found.setdefault(element, []).append(atom)
     return {element: frozenset(members) for element, members in found.items()}
 
 
-def atoms(formula: Formula, member: str | None = None) -> tuple[Formula, ...]:
+def atoms(formula: Formula, member: str | None = None) -> tuple[Atom, ...]:
     """Every atom, once; of a selection by a member of a given name the selection itself, and the atoms of its cases."""
     if isinstance(formula, bool):
         return ()
     if formula[0] not in _OPERATORS:
         return (formula,)
-    found: dict[Formula, None] = {}
+    found: dict[Atom, None] = {}
     # By identity, because the hash of a long formula takes as long as a visit to its parts.
     seen: set[int] = set()
-    stack = [formula]
+    stack: list[Formula] = [formula]
     while stack:
         part = stack.pop()
         if isinstance(part, bool):
@@ -193,7 +199,7 @@ def atoms(formula: Formula, member: str | None = None) -> tuple[Formula, ...]:
     return tuple(found)
 
 
-def nodes_in(part: Any) -> list[int]:
+def nodes_in(part: object) -> list[int]:
     """The numbers of the nodes in a formula over nodes; none of anything else."""
     if not isinstance(part, tuple) or not part or not isinstance(part[0], str):
         return []
@@ -202,7 +208,7 @@ def nodes_in(part: Any) -> list[int]:
     return [atom[1] for atom in atoms(part) if atom[0] == "s"] if part[0] in _OPERATORS else []
 
 
-def substitute(formula: Formula, value: Callable[[Formula], Formula]) -> Formula:
+def substitute(formula: Formula, value: Callable[[Atom], Formula]) -> Formula:
     """The formula with every atom replaced by a formula, and every selection by one, or else the atoms within it."""
     if formula is True or formula is False:
         return formula

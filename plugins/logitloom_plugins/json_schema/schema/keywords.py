@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import Final
 
 from logitloom.automata import Budget
 from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema.schema.formula import (
+    Atom,
     Formula,
     Selection,
     atoms,
@@ -32,12 +33,12 @@ from logitloom_plugins.json_schema.schema.formula import (
     parts_of,
     substitute,
 )
-from logitloom_plugins.json_schema.schema.schema_document import Document, SchemaNode, escape_pointer
+from logitloom_plugins.json_schema.schema.schema_document import Document, JSONValue, SchemaNode, escape_pointer
 
 __all__ = ["MANY_BRANCHES", "TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
 
 #: By type of value, the reader of the keywords for this type only.
-Assertions = Mapping[str, Sequence[Callable[["Keywords", SchemaNode], list[Formula]]]]
+Assertions = Mapping[str, Sequence[Callable[["Keywords", SchemaNode], Sequence[Formula]]]]
 #: Why the value of ``pattern``, ``patternProperties`` or ``format`` cannot be enforced; ``None`` if it can.
 StringProblem = Callable[[str, str, Budget | None], str | None]
 
@@ -56,7 +57,7 @@ _NAMES: Final = {
 }  # fmt: skip
 
 
-def type_of(value: Any) -> str:
+def type_of(value: JSONValue) -> str:
     """The type of a JSON value, one of :data:`TYPES`."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
@@ -65,7 +66,7 @@ def type_of(value: Any) -> str:
     return "string" if isinstance(value, str) else "object" if isinstance(value, dict) else "array"
 
 
-def _exact(value: Any) -> Decimal:
+def _exact(value: JSONValue) -> Decimal:
     """The number that a JSON text shows, without binary rounding."""
     if isinstance(value, float) and not math.isfinite(value):
         raise UnsupportedSchema(f"The schema has the number {value}, which JSON does not have. Give a finite number.")
@@ -73,9 +74,12 @@ def _exact(value: Any) -> Decimal:
 
 
 #: For types of which a list of values is one atom: its kind, and from a value of the schema to one of the list.
-_FINITE: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {"string": ("any", str), "number": ("eq", _exact)}
+_FINITE: Final[Mapping[str, tuple[str, Callable[[JSONValue], JSONValue]]]] = {
+    "string": ("any", str),
+    "number": ("eq", _exact),
+}
 #: The only value of a type.
-_ALONE: Final[Mapping[str, Any]] = {"null": None, "false": False, "true": True}
+_ALONE: Final[Mapping[str, JSONValue]] = {"null": None, "false": False, "true": True}
 _LISTS: Final = frozenset(name for name, _ in _FINITE.values())
 
 
@@ -121,8 +125,8 @@ class Keywords:
         self._sound: set[tuple[str, str]] = set()
         self._known: dict[tuple[int, str], Formula] = {}
         self._active: set[tuple[int, str]] = set()
-        self._typed: dict[int, tuple[list[Any], dict[str, list[tuple[int, Any]]]]] = {}
-        self._before: dict[tuple[Any, ...], list[int]] = {}
+        self._typed: dict[int, tuple[list[JSONValue], dict[str, list[tuple[int, JSONValue]]]]] = {}
+        self._before: dict[tuple[object, ...], list[int]] = {}
 
     def of(self, number: int, kind: str) -> Formula:
         """The demands of a node on values of one of the :data:`TYPES`."""
@@ -198,12 +202,12 @@ class Keywords:
             return ("int", node.dialect.number == 4)
         return fitting
 
-    def _of_types(self, values: list[Any]) -> dict[str, list[tuple[int, Any]]]:
+    def _of_types(self, values: list[JSONValue]) -> dict[str, list[tuple[int, JSONValue]]]:
         """The values of ``enum`` by their type, each with its index."""
         # The list is kept, so that its number stays its own.
         known = self._typed.get(id(values))
         if known is None:
-            found: dict[str, list[tuple[int, Any]]] = {}
+            found: dict[str, list[tuple[int, JSONValue]]] = {}
             for index, value in enumerate(values):
                 found.setdefault(type_of(value), []).append((index, value))
             known = self._typed[id(values)] = values, found
@@ -227,7 +231,7 @@ class Keywords:
             parts.append(self._equals(node, value, "/const") if type_of(value) == kind else False)
         return conjunction(parts)
 
-    def _equals(self, node: SchemaNode, value: Any, relative: str) -> Formula:
+    def _equals(self, node: SchemaNode, value: JSONValue, relative: str) -> Formula:
         kind = type_of(value)
         if kind in ("null", "true", "false"):
             return True
@@ -285,11 +289,12 @@ class Keywords:
             branches = [branch for branch in branches if branch is not False]
         if joined is conjunction or len(branches) < 2:
             return joined(branches)
-        if all(is_atom(branch) and branch[0] in _LISTS and branch[0] == branches[0][0] for branch in branches):
-            elements = [branch[1] for branch in branches]
-            every = frozenset[Any]().union(*elements)
+        lists = [branch for branch in branches if is_atom(branch) and branch[0] in _LISTS]
+        if len(lists) == len(branches) and len({kind for kind, *_ in lists}) == 1:
+            elements = [listed for _, listed in lists]
+            every = frozenset[Hashable]().union(*elements)
             if joined is disjunction or len(every) == sum(map(len, elements)):
-                return (branches[0][0], every)
+                return (*[kind for kind, _ in lists[:1]], every)
         branches = list(self.together(tuple(branches)))
         common, rests = factored(tuple(branches))
         selected = self._selected(node, rests, joined)
@@ -326,21 +331,21 @@ class Keywords:
         branches: list[Formula],
         joined: Callable[[list[Formula]], Formula],
         name: str,
-        listed: Any,
+        listed: JSONValue,
     ) -> Formula | None:
         """The selection of branches by a member, of which each branch lists the values by their type."""
-        holders: dict[tuple[str, Any], list[int]] = {}
+        holders: dict[tuple[str, JSONValue], list[int]] = {}
         for index, values in enumerate(listed):
             for value in values:
                 holders.setdefault(value, []).append(index)
-        groups: dict[tuple[int, ...], list[Any]] = {}
+        groups: dict[tuple[int, ...], list[JSONValue]] = {}
         for (_, value), indices in holders.items():
             groups.setdefault(tuple(indices), []).append(value)
         if len(groups) < 2:
             return None
         lists = [*groups.values()]
 
-        def one_of(chosen: Iterable[list[Any]]) -> Formula:
+        def one_of(chosen: Iterable[list[JSONValue]]) -> Formula:
             schema = {"enum": [value for values in chosen for value in values]}
             return ("s", self.document.made(node, schema, f"/{escape_pointer(name)}"))
 
@@ -353,9 +358,9 @@ class Keywords:
         selection = Selection(name, tuple(bits), tuple(cases), joined(branches))
         return conjunction([("prop", name, one_of(lists)), selection.formula])
 
-    def _scalars(self, number: int) -> list[tuple[str, Any]] | None:
+    def _scalars(self, number: int) -> list[tuple[str, JSONValue]] | None:
         """The values that a node allows, with their types, if these are listed and none is an array or object."""
-        found: list[tuple[str, Any]] = []
+        found: list[tuple[str, JSONValue]] = []
         for kind in self.kinds(number):
             formula = self.of(number, kind)
             if formula is False:
@@ -368,7 +373,7 @@ class Keywords:
                 return None
         return found
 
-    def _as_before(self, atom: Any) -> Formula:
+    def _as_before(self, atom: Atom) -> Formula:
         """The atom with the first equal subschema in place of its own: branches often repeat subschemas."""
         *path, child = atom
         if not isinstance(child, tuple) or child[:1] != ("s",):
@@ -405,12 +410,12 @@ class Keywords:
             self._sound.add((keyword, text))
         return True
 
-    def pattern_properties(self, node: SchemaNode) -> dict[str, Any]:
+    def pattern_properties(self, node: SchemaNode) -> dict[str, JSONValue]:
         """The ``patternProperties`` of a node of which automata can be made."""
         table = self.table(node, "patternProperties")
         return {name: part for name, part in table.items() if self.is_sound(node, "patternProperties", name)}
 
-    def table(self, node: SchemaNode, keyword: str) -> dict[str, Any]:
+    def table(self, node: SchemaNode, keyword: str) -> dict[str, JSONValue]:
         """The value of a keyword that must be an object; empty without it."""
         table = node.schema.get(keyword, {})
         if not isinstance(table, dict):
@@ -424,11 +429,11 @@ class Keywords:
             f"{wanted} is expected. Correct the schema."
         )
 
-    def constant(self, node: SchemaNode, value: Any, relative: str) -> int:
+    def constant(self, node: SchemaNode, value: JSONValue, relative: str) -> int:
         """The number of a node that only one value satisfies."""
         return self.document.made(node, {"enum": [value]}, relative)
 
-    def child(self, node: SchemaNode, schema: Any, relative: str) -> Formula:
+    def child(self, node: SchemaNode, schema: JSONValue, relative: str) -> Formula:
         """A subschema as a formula over nodes."""
         if isinstance(schema, bool):
             return schema
@@ -455,7 +460,7 @@ class Keywords:
         return int(value)
 
 
-def are_equal(one: Any, other: Any) -> bool:
+def are_equal(one: JSONValue, other: JSONValue) -> bool:
     """Whether two schemas are the same; false also where they are nested too deeply to be compared."""
     try:
         # Equality is fast, but does not tell 1 from true.

@@ -20,6 +20,7 @@ __all__ = [
     "FORMATS",
     "Dialect",
     "Document",
+    "JSONValue",
     "SchemaNode",
     "asserting_only",
     "dialect_of",
@@ -33,6 +34,9 @@ _ONE: Final = (
 )  # fmt: skip
 _LIST: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAP: Final = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+
+#: A value of a JSON document, whose type is looked at where the value is read; so ``Any``.
+JSONValue = Any
 
 #: A schema with none of these has no subschemas, and neither changes nor has a name that others can refer to.
 _PLACED: Final = frozenset(
@@ -90,7 +94,7 @@ _DIALECTS: Final[dict[str, Dialect]] = {
 }
 
 
-def dialect_of(schema: Any, inherited: Dialect | None, pointer: str) -> Dialect:
+def dialect_of(schema: JSONValue, inherited: Dialect | None, pointer: str) -> Dialect:
     """The draft that ``$schema`` names, or the inherited one.
 
     Raises:
@@ -118,13 +122,13 @@ class SchemaNode(NamedTuple):
     ``scope`` decides the meaning of dynamic references here; it is empty where a document has none.
     """
 
-    schema: Any
+    schema: JSONValue
     base: str
     dialect: Dialect
     pointer: str
     scope: Scope = ()
 
-    def below(self, schema: Any, relative: str) -> SchemaNode:
+    def below(self, schema: JSONValue, relative: str) -> SchemaNode:
         """A subschema of this one, or a list or table of such, at a relative JSON pointer."""
         pointer = self.pointer + relative
         if not isinstance(schema, dict):
@@ -142,7 +146,7 @@ def escape_pointer(part: str) -> str:
     return part.replace("~", "~0").replace("/", "~1")
 
 
-def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def subschemas(schema: dict[str, JSONValue]) -> Iterator[tuple[str, JSONValue]]:
     """The subschemas directly below a schema, each with its relative JSON pointer."""
     for keyword in _ONE:
         if isinstance(schema.get(keyword), (dict, bool)):
@@ -158,7 +162,7 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield f"/{keyword}/{escape_pointer(name)}", part
 
 
-def asserting_only(schema: Any, formats: str, inherited: Dialect | None = None) -> Any:
+def asserting_only(schema: JSONValue, formats: str, inherited: Dialect | None = None) -> JSONValue:
     """A copy of a schema without the ``format`` of subschemas in which it is an annotation.
 
     Args:
@@ -192,12 +196,12 @@ class Document:
         UnsupportedSchema: if the schema, or a part of it that can be reached, is neither an object nor a boolean.
     """
 
-    def __init__(self, schema: Any, tracker: BudgetTracker) -> None:
+    def __init__(self, schema: JSONValue, tracker: BudgetTracker) -> None:
         self.tracker = tracker
         self.nodes: list[SchemaNode] = []
         self._numbers: dict[tuple[int, str, Scope], int] = {}
         #: Schemas that are in no document, so that their identities stay theirs.
-        self._made: list[Any] = []
+        self._made: list[JSONValue] = []
         self._resolved: dict[tuple[str, str, Scope], int] = {}
         self._anchors: dict[tuple[str, str], SchemaNode] = {}
         self._dynamic: dict[str, list[SchemaNode]] = {}
@@ -225,12 +229,12 @@ class Document:
                 self.tracker.check_states(len(self.nodes), "subschemas")
         return found
 
-    def child(self, parent: SchemaNode, schema: Any, relative: str) -> int:
+    def child(self, parent: SchemaNode, schema: JSONValue, relative: str) -> int:
         """The number of a subschema of a node."""
         node = parent.below(schema, relative)
         return self.number(node) if node.base == parent.base else self._entered(parent.scope, node)
 
-    def made(self, parent: SchemaNode, schema: Any, relative: str) -> int:
+    def made(self, parent: SchemaNode, schema: JSONValue, relative: str) -> int:
         """The number of a schema that stands for part of another one, and is in no document itself."""
         self._made.append(schema)
         return self.number(parent._replace(schema=schema, pointer=parent.pointer + relative))
@@ -255,7 +259,7 @@ class Document:
             if dialect.number == 4 and isinstance(legacy, str):
                 # Also where it changes no base: whoever refers to it means this one.
                 self._resources.setdefault(urljoin(base, urldefrag(legacy)[0]), node)
-            names: list[Any] = [urldefrag(legacy)[1]] if dialect.number <= 7 and isinstance(legacy, str) else []
+            names: list[JSONValue] = [urldefrag(legacy)[1]] if dialect.number <= 7 and isinstance(legacy, str) else []
             names += [schema.get("$anchor")] if dialect.number >= 8 else []
             dynamic = schema.get("$dynamicAnchor") if dialect.number >= 9 else None
             for name in (*names, dynamic):

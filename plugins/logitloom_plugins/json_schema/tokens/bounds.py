@@ -8,9 +8,9 @@ whole. A bound for a part holds wherever the part stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -97,7 +97,7 @@ class TokenBounds:
     ) -> None:
         self._machine, self._completions, self._farthest_end = machine, completions, farthest_end
         self._opened, self._escape = opened_at_once(vocabulary), rest_of_escapes(vocabulary)
-        self._known: dict[Any, _Bound] = {}
+        self._known: dict[Hashable, _Bound] = {}
 
     def after_any(self, position: Position) -> int:
         """The tokens that are needed at most after any token that may come at a position."""
@@ -112,7 +112,7 @@ class TokenBounds:
         below = self._recalled(("stack", stack, items), lambda: self._of_stack(stack, items))
         return min(found.rest + below.rest + max(found.added, below.added), UNKNOWN)
 
-    def _recalled(self, key: Any, find: Callable[[], _Bound]) -> _Bound:
+    def _recalled(self, key: Hashable, find: Callable[[], _Bound]) -> _Bound:
         found = self._known.get(key)
         if found is None:
             try:

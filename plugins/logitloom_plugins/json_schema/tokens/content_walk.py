@@ -9,7 +9,8 @@ a bound it has those that words reach, and where these are too many for a table 
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Hashable
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringCo
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["ContentWalk", "Ends"]
+__all__ = ["ContentWalk", "Ends", "Places"]
 
 #: Entries of a table that is made in a few milliseconds, and of one that has no numbers of characters.
 _MOST_ENTRIES: Final = 1 << 18
@@ -42,8 +43,10 @@ _QUOTE, _BACKSLASH = b'"\\'
 
 #: Where strings end or an escape begins: a node, state and number of characters before it, and whether it is the end.
 Ends = list[tuple[int, tuple[int, int], bool]]
+#: Numbers of words, nodes or pairs.
+Places = NDArray[np.int32] | NDArray[np.int64]
 #: Positions of words; for each of them an index into a list; that list, of states with numbers of characters; and ends.
-Reached = tuple[NDArray[Any], NDArray[np.int64], list[tuple[int, int]], Ends]
+Reached = tuple[Places, NDArray[np.int64], list[tuple[int, int]], Ends]
 
 
 class _Table(NamedTuple):
@@ -67,9 +70,9 @@ class _Table(NamedTuple):
         """Nodes with the table's states, of nodes with a state of the content and a number of characters each."""
         return [(node, (count - self.first) * self.states + content_state) for node, content_state, count in begun]
 
-    def step(self, pairs: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
+    def step(self, pairs: Places, read: NDArray[np.uint8]) -> Places:
         """The next states or codes for arrays of states and bytes, -1 for none."""
-        found: NDArray[Any] = self.automaton.next[pairs, self.automaton.byte_class.take(read)]
+        found: Places = self.automaton.next[pairs, self.automaton.byte_class.take(read)]
         return found
 
     def paths(self, trie: Trie) -> Paths:
@@ -122,7 +125,7 @@ class _Computed:
         """No subtree is skipped."""
         return NO_PATHS
 
-    def step(self, pairs: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
+    def step(self, pairs: Places, read: NDArray[np.uint8]) -> Places:
         """See :class:`_Table`."""
         counts, states = np.divmod(pairs.astype(np.int64), self.states)
         between = self._boundaries.take(states)
@@ -133,7 +136,7 @@ class _Computed:
             alive &= self._living.take(target)
         if self._alive is not None:
             alive &= self._alive(following, np.maximum(target, 0))
-        found: NDArray[Any] = np.where(alive, following * self.states + target, -1)
+        found: NDArray[np.int64] = np.where(alive, following * self.states + target, -1)
         found = np.where((read == _QUOTE) & between, -2 - 2 * pairs, found)
         return np.where((read == _BACKSLASH) & between, -3 - 2 * pairs, found) if self._escapes else found
 
@@ -147,13 +150,11 @@ class ContentWalk:
 
     def __init__(self, plain: NDArray[np.bool_]) -> None:
         self._plain = plain
-        self._tables: dict[Any, _Table | _Computed] = {}
+        self._tables: dict[Hashable, _Table | _Computed] = {}
         #: By trie, table, state and number of characters where all words lead.
-        self._walked: dict[Any, tuple[Trie, Reached]] = {}
+        self._walked: dict[Hashable, tuple[Trie, Reached]] = {}
 
-    def __call__(
-        self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]
-    ) -> tuple[NDArray[Any], Ends]:
+    def __call__(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> tuple[Places, Ends]:
         """The words below nodes of a trie that stay inside a string.
 
         Args:
@@ -181,7 +182,7 @@ class ContentWalk:
         if (last - first + 1) * content.automaton.states > _MOST_ASKED:
             return False
         every = np.arange(first, last + 1)[:, None], np.arange(content.automaton.states)
-        return bool(content.all_alive(*every).all())
+        return bool(np.all(content.all_alive(*every)))
 
     def reached(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> Reached:
         """The same, and where each of the words leads.
@@ -201,7 +202,7 @@ class ContentWalk:
         table = None if counts else self._table(context, trie, [(0, state, count)])
         if counts:
             # From how many characters on makes no difference to where the words lead.
-            key: Any = content.automaton, context.escapes is not False
+            key: Hashable = content.automaton, context.escapes is not False
             if key not in self._tables:
                 longest = trie.longest + 1
                 following = Content(content.automaton, [(0, {(): ()}), (longest, {(): ()})]).counted_steps()
@@ -245,7 +246,7 @@ class ContentWalk:
             counts, height = [count for _, _, count in begun], trie.longest
             first, last = content.window(min(counts), min(max(counts) + height, last), height)
         fits = (last - first + 1) * automaton.next.size <= most and automaton.classes < 0x100 - 3
-        key: Any = (content, first if fits else None, last) if content.counts else automaton
+        key: Hashable = (content, first if fits else None, last) if content.counts else automaton
         if isinstance(context, NameContext) and not context.is_free:
             living = context.living()
             key = automaton, living.tobytes()
@@ -276,7 +277,7 @@ class ContentWalk:
         return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, first, {})
 
 
-def _distinct(numbers: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Each of some numbers below a size once, ascending, and their places in that order."""
     if size > _MOST_MARKED:
         return np.unique(numbers, return_inverse=True)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from logitloom_plugins.json_schema.folds.schema_automaton import Configuration, 
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.contexts import TextContext
 from logitloom_plugins.json_schema.grammar.states import Stack, TextState
+from logitloom_plugins.json_schema.schema.schema_document import JSONValue
 from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.doubtful_tokens import DoubtfulTokens
 from logitloom_plugins.json_schema.tokens.shared_token_sets import token_sets
@@ -42,7 +43,7 @@ _MOST_SETS: Final = 1 << 16
 _MOST_SHARED: Final = 1 << 7
 
 
-def can_write(document: Any, vocabulary: Vocabulary) -> bool:
+def can_write(document: JSONValue, vocabulary: Vocabulary) -> bool:
     """Whether tokens can complete each text that bytes can: single-byte tokens suffice for what a schema asks for.
 
     Vocabularies often lack control characters, which JSON escapes, and first bytes of code points from U+40000 on,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,10 @@ __all__ = ["StringRows", "StringTables", "string_tables", "words_of"]
 
 _MOST_REMEMBERED: Final = 1 << 12
 _QUOTE: Final = ord('"')
-_CACHE: Final[weakref.WeakKeyDictionary[Vocabulary, dict[Any, Any]]] = weakref.WeakKeyDictionary()
+_WORDS: Final[weakref.WeakKeyDictionary[Vocabulary, Words]] = weakref.WeakKeyDictionary()
+_TABLES: Final[weakref.WeakKeyDictionary[Vocabulary, dict[tuple[str, bool], StringTables]]] = (
+    weakref.WeakKeyDictionary()
+)
 _LOCK: Final = threading.RLock()
 _LEADS: Final = np.array([not 0x80 <= byte < 0xC0 for byte in range(256)])
 
@@ -50,12 +53,11 @@ Rests = tuple[int, ...]
 def words_of(vocabulary: Vocabulary) -> Words:
     """The trie of a vocabulary, prepared for walks and cached."""
     with _LOCK:
-        known = _CACHE.setdefault(vocabulary, {})
-        if "words" not in known:
-            known["words"] = vocabulary_words(vocabulary)
+        words = _WORDS.get(vocabulary)
+        if words is None:
+            words = _WORDS[vocabulary] = vocabulary_words(vocabulary)
             if automaton_kernels() is not None:
                 kinds()  # walks inside strings need them; here they are no part of a first mask
-        words: Words = known["words"]
         return words
 
 
@@ -69,13 +71,12 @@ def string_tables(vocabulary: Vocabulary, machine: Machine, names: bool) -> Stri
     """
     words, escapes = words_of(vocabulary), machine.grammar.escapes
     with _LOCK:
-        known = _CACHE[vocabulary]
+        known = _TABLES.setdefault(vocabulary, {})
         if (escapes, names) not in known:
             tracker = BudgetTracker(None, "any value")
             anything = Machine(machine.keywords, Whitespace("compact"), escapes, tracker, ValueConstraint(True))
             known[escapes, names] = StringTables(words.trie, vocabulary.token_bytes, anything, names)
-        tables: StringTables = known[escapes, names]
-        return tables
+        return known[escapes, names]
 
 
 class StringTables:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.contexts import StringContext
 from logitloom_plugins.json_schema.grammar.states import Stack, TextState
-from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
+from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Places
 
 __all__ = ["TokenDistances"]
 
@@ -217,7 +217,7 @@ class _FoundDistances:
         ids = self._order[begin:end]
         self._least[ids] = np.minimum(self._least.take(ids), np.uint32(UNKNOWN if needed is None else needed))
 
-    def add_all(self, positions: NDArray[Any], needed: NDArray[np.int32]) -> None:
+    def add_all(self, positions: Places, needed: NDArray[np.int32]) -> None:
         """Add the tokens at some positions of the order, but those that were not counted."""
         ids = self._order.take(positions)
         self._least[ids] = np.minimum(self._least.take(ids), needed.view(np.uint32))

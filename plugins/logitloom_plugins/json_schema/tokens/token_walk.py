@@ -24,7 +24,7 @@ from logitloom_plugins.json_schema.folds.machine import DEAD, Machine
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
 from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, Stack, TextState
 from logitloom_plugins.json_schema.grammar.string_moves import DIGITS
-from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends
+from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends, Places
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.values.moore_machine import UNESCAPED
 
@@ -64,7 +64,7 @@ class Found:
 
     def __init__(self) -> None:
         self.entered: list[int] = []
-        self.positions: list[NDArray[np.int32]] = []
+        self.positions: list[Places] = []
         self.blanks = 0
         self.whole = True
 

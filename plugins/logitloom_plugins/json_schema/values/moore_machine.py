@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,9 @@ __all__ = [
     "trie",
 ]
 
+#: What a text is, as whoever compiles the automaton labels texts; so ``Any``.
 Output = Any
+Number = TypeVar("Number", bound=np.generic)
 
 _NARROW: Final = 20
 _LISTED: Final = 100
@@ -99,35 +101,35 @@ class MooreMachine(Dfa):
         """The most bytes that an end can be away."""
         return int(steps_to(self.next, self.accepting).max(initial=0))
 
-    def state_parts(self) -> tuple[Any, ...]:
+    def state_parts(self) -> tuple[object, ...]:
         """What is written to a file: the table, each output once, and per state the number of its output."""
         (_, *distinct), outputs = self.numbered
         return self.byte_class, self.next, self.start, tuple(distinct), (outputs - 1).astype(np.int32)
 
     @staticmethod
-    def from_state_parts(byte_class: Any, next: Any, start: Any, distinct: Any, outputs: Any) -> MooreMachine:
+    def from_state_parts(
+        byte_class: object, next: object, start: object, distinct: object, outputs: object
+    ) -> MooreMachine:
         """The machine of these parts.
 
         Raises:
             ValueError: if one of them is of another kind, or a number leads outside a table.
         """
-        kinds = ((byte_class, np.uint8, 1), (next, np.int32, 2), (outputs, np.int32, 1))
-        for array, dtype, axes in kinds:
-            if not isinstance(array, np.ndarray) or array.dtype != dtype or array.ndim != axes or not array.size:
-                raise ValueError("an automaton has an array of another kind")
+        classes, numbers = _array(byte_class, np.uint8, 1), _array(outputs, np.int32, 1)
+        table = _array(next, np.int32, 2)
+        if not isinstance(start, int) or isinstance(start, bool) or not isinstance(distinct, tuple):
+            raise ValueError("an automaton has a part of another kind")
         fits = (
-            byte_class.shape == (256,)
-            and byte_class.max() < next.shape[1]
-            and DEAD <= next.min() <= next.max() < len(next) == len(outputs)
-            and type(start) is int
-            and 0 <= start < len(next)
-            and type(distinct) is tuple
-            and -1 <= outputs.min() <= outputs.max() < len(distinct)
+            classes.shape == (256,)
+            and classes.max() < table.shape[1]
+            and DEAD <= table.min() <= table.max() < len(table) == len(numbers)
+            and 0 <= start < len(table)
+            and -1 <= numbers.min() <= numbers.max() < len(distinct)
         )
         if not fits:
             raise ValueError("an automaton has a number outside its tables")
         by_number = [*distinct, None]  # index -1
-        return MooreMachine(byte_class, next, [by_number[i] for i in outputs.tolist()], start)
+        return MooreMachine(classes, table, [by_number[i] for i in numbers.tolist()], start)
 
     @property
     def numbered(self) -> tuple[list[Output], NDArray[np.int64]]:
@@ -298,10 +300,17 @@ def trie(children: Sequence[Mapping[int, int]], outputs: Sequence[Output], track
     return MooreMachine(byte_class, table, outputs)
 
 
+def _array(value: object, dtype: type[Number], axes: int) -> NDArray[Number]:
+    """A value that is an array with entries of a type and so many axes; else a ``ValueError``."""
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.ndim != axes or not value.size:
+        raise ValueError("an automaton has an array of another kind")
+    return value
+
+
 def joint(
     dfas: Sequence[Dfa],
     universe: Dfa,
-    output: Callable[[tuple[Any, ...]], Output],
+    output: Callable[[tuple[Output, ...]], Output],
     tracker: BudgetTracker,
     listed: MooreMachine | None = None,
 ) -> MooreMachine:
@@ -322,7 +331,7 @@ def joint(
     ends = universe.accepting
     # Per state the number of its flags.
     number: NDArray[np.int64] = np.zeros(len(table), dtype=np.int64)
-    flags: list[tuple[Any, ...]] = [()]
+    flags: list[tuple[Output, ...]] = [()]
     # Small ones first: what comes after a large one is multiplied with it.
     order = sorted(range(len(dfas)), key=lambda index: dfas[index].states)
     flag_of = sorted(range(len(dfas)), key=order.__getitem__)

@@ -17,15 +17,22 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, is_atom, memberships, parts_of
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, is_atom, memberships, parts_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output, joint, trie
 
 __all__ = ["number_automaton", "number_of"]
+
+Ordered = TypeVar("Ordered", Decimal, str, int)
+Explored = TypeVar("Explored", bound=Hashable)
+#: Whether a minus was read, the part of a number, the digits in it, and the order of both magnitudes.
+_Compared = tuple[bool, str, int, int]
+#: The part of a number, the decimal places, and the remainder.
+_Divided = tuple[str, int, int]
 
 #: Digits of an exponent that is worked out.
 _MOST_DIGITS: Final = 1000
@@ -48,7 +55,7 @@ _OTHERWISE: Final = "otherwise"
 
 def number_automaton(
     formulas: list[Formula],
-    output: Callable[[Callable[[Formula], bool]], Output],
+    output: Callable[[Callable[[Atom], bool]], Output],
     tracker: BudgetTracker,
     plain_integers: bool = True,
 ) -> MooreMachine:
@@ -72,13 +79,13 @@ def number_automaton(
     universe = _compiled("|".join(_forms(everything, wanted, plain_integers)))
     listed = [atom for atom in everything if atom[0] == "eq"]
     others = [atom for atom in everything if atom[0] != "eq"]
-    members = memberships(listed)
+    members: dict[Decimal, frozenset[Atom]] = memberships([(atom, atom[1]) for atom in listed])
 
     def label(value: Decimal, is_plain: bool) -> Output:
         return members[value] if is_plain or not (plain_integers and _is_whole(value)) else _OTHERWISE
 
-    def output_of(flags: tuple[Any, ...]) -> Output:
-        found = flags[-1] if listed else None
+    def output_of(flags: tuple[Output, ...]) -> Output:
+        found: Output = flags[-1] if listed else None
         if found is _OTHERWISE:
             return None
         holds = dict(zip(others, flags, strict=False)) | dict.fromkeys(found or (), True)
@@ -88,7 +95,7 @@ def number_automaton(
     return joint(languages, universe, output_of, tracker, _listed(members, label, tracker) if listed else None)
 
 
-def _forms(everything: Sequence[Formula], wanted: Sequence[Formula], plain_integers: bool) -> list[str]:
+def _forms(everything: Sequence[Atom], wanted: Sequence[Atom], plain_integers: bool) -> list[str]:
     """The forms in which numbers may be written, as patterns.
 
     Args:
@@ -119,7 +126,7 @@ def _forms(everything: Sequence[Formula], wanted: Sequence[Formula], plain_integ
 def _of_few(
     values: frozenset[Decimal],
     wanted: Sequence[Formula],
-    output: Callable[[Callable[[Formula], bool]], Output],
+    output: Callable[[Callable[[Atom], bool]], Output],
     tracker: BudgetTracker,
     plain_integers: bool,
 ) -> MooreMachine:
@@ -137,7 +144,7 @@ def _is_whole(value: Decimal) -> bool:
     return value == value.to_integral_value()
 
 
-def _holds(atom: Formula, value: Decimal, is_plain: bool) -> bool:
+def _holds(atom: Atom, value: Decimal, is_plain: bool) -> bool:
     """Whether an atom holds for a number that is written with or without a point."""
     kind, bound = atom
     if kind == "int":
@@ -212,7 +219,7 @@ def _compiled(pattern: str) -> Dfa:
 
 
 @lru_cache(maxsize=512)
-def _language(atom: Any, budget: Budget) -> Dfa:
+def _language(atom: Atom, budget: Budget) -> Dfa:
     """The numbers for which an atom holds, among texts that are numbers."""
     kind, value = atom
     if kind == "int":
@@ -231,9 +238,9 @@ def _compared(signs: tuple[int, ...], bound: Decimal, tracker: BudgetTracker) ->
     tracker.check_states(abs(bound.adjusted()), "digits")
     whole, _, fraction = format(abs(bound), "f").partition(".")
     whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
-    start = False, "whole", 0, 0
+    start: _Compared = (False, "whole", 0, 0)
 
-    def step(state: Any, c: str) -> Any:
+    def step(state: _Compared, c: str) -> _Compared:
         negative, part, at, order = state
         if c == "-" and state == start:
             return True, part, at, order
@@ -252,7 +259,7 @@ def _compared(signs: tuple[int, ...], bound: Decimal, tracker: BudgetTracker) ->
     def by_length(at: int, order: int) -> int:
         return order if at == len(whole) else _order(at, len(whole))
 
-    def holds(state: Any) -> bool:
+    def holds(state: _Compared) -> bool:
         negative, part, at, order = state
         if bound and negative != (bound < 0):
             order = 1
@@ -272,7 +279,7 @@ def _compared(signs: tuple[int, ...], bound: Decimal, tracker: BudgetTracker) ->
     return _explored(start, step, holds, [*digits, *_SIGNS], tracker)
 
 
-def _order(one: Any, other: Any) -> int:
+def _order(one: Ordered, other: Ordered) -> int:
     return int(one > other) - int(one < other)
 
 
@@ -289,7 +296,7 @@ def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
     modulus = int(10**places * factor)
     tracker.check_states(modulus, "remainders")
 
-    def step(state: Any, c: str) -> Any:
+    def step(state: _Divided, c: str) -> _Divided | None:
         part, at, remainder = state
         if c in "+eE":
             return "large", 0, 0
@@ -301,7 +308,7 @@ def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
             return part, at + (part == "fraction"), (remainder * 10 + int(c)) % modulus
         return state if part != "fraction" or c == "0" else ("inexact", 0, 0)
 
-    def holds(state: Any) -> bool:
+    def holds(state: _Divided) -> bool:
         part, at, remainder = state
         return bool(part != "inexact" and remainder * 10 ** (places - at) % modulus == 0)
 
@@ -309,9 +316,9 @@ def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
 
 
 def _explored(
-    start: Hashable,
-    step: Callable[[Any, str], Hashable | None],
-    holds: Callable[[Any], bool],
+    start: Explored,
+    step: Callable[[Explored, str], Explored | None],
+    holds: Callable[[Explored], bool],
     alphabet: Sequence[str],
     tracker: BudgetTracker,
 ) -> Dfa:

@@ -10,7 +10,7 @@ import bisect
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import compress
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
 from logitloom.automata.deterministic.reach import ends_reachable
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
-from logitloom_plugins.json_schema.schema.formula import Formula, atoms, conjunction, memberships, parts_of
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, conjunction, memberships, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import (
@@ -56,7 +56,7 @@ def string_problem(keyword: str, text: str, budget: Budget | None) -> str | None
     return None
 
 
-def language(atom: Any, budget: Budget | None) -> Dfa:
+def language(atom: Atom, budget: Budget | None) -> Dfa:
     """The decoded texts for which an atom on strings holds."""
     kind = atom[0]
     if kind in ("pat", "counted"):
@@ -76,6 +76,11 @@ def language(atom: Any, budget: Budget | None) -> Dfa:
             f"takes too many states. Use a smaller bound there."
         )
     return compile_pattern(f"(?s:.{{{least},{'' if most is None else most}}})", budget=budget)
+
+
+#: One number, or several; and an answer for each.
+Numbers = int | NDArray[np.int64]
+Truths = bool | np.bool_ | NDArray[np.bool_]
 
 
 class Content:
@@ -119,21 +124,21 @@ class Content:
             return NotImplemented
         return self.automaton is other.automaton and self.points == other.points and self.at == other.at
 
-    def state_parts(self) -> tuple[Any, ...]:
+    def state_parts(self) -> tuple[object, ...]:
         """What is written to a file."""
         return self.automaton, tuple(zip(self.points, self.at, strict=True)) if self.counts else None
 
     @staticmethod
-    def from_state_parts(automaton: Any, outputs: Any) -> Content:
+    def from_state_parts(automaton: object, outputs: Sequence[tuple[int, dict[Output, Output]]] | None) -> Content:
         """The content of these parts.
 
         Raises:
             ValueError: if one of them is of another kind.
         """
-        counted = outputs if outputs is not None else ((0, {}),)
+        counted: Sequence[tuple[int, dict[Output, Output]]] = outputs if outputs is not None else [(0, {})]
         lengths = [length for length, meanings in counted if type(length) is int and type(meanings) is dict]
-        is_sound = isinstance(automaton, MooreMachine) and len(lengths) == len(counted) and lengths[:1] == [0]
-        if not is_sound or lengths != sorted(set(lengths)):
+        is_sound = len(lengths) == len(counted) and lengths[:1] == [0] and lengths == sorted(set(lengths))
+        if not isinstance(automaton, MooreMachine) or not is_sound:
             raise ValueError("the content of a string has parts of another kind")
         return Content(automaton, outputs)
 
@@ -172,15 +177,17 @@ class Content:
         """Whether a content that has got to a state with some characters can still end within the bounds."""
         return state >= 0 and (not self.counts or bool(self.all_alive(count, state)))
 
-    def all_alive(self, count: Any, state: Any) -> Any:
+    def all_alive(self, count: Numbers, state: Numbers) -> Truths:
         """The same of one of the automaton's states, or of arrays of counts and states; with bounds on the length."""
         if self.free:
             return count <= (FREE_FOREVER if self.most is None else self.most)
         least, last = np.maximum(self.least - count, 0), len(self._lengths) - 1
         if self.most is None:
-            return self._lengths[np.minimum(least, last), state]
+            ends: Truths = self._lengths[np.minimum(least, last), state]
+            return ends
         room, before = np.maximum(np.minimum(self.most - count, last), -1), self._lengths_before
-        return before[room + 1, state] > before[np.minimum(least, last + 1), state]
+        more: Truths = before[room + 1, state] > before[np.minimum(least, last + 1), state]
+        return more
 
     def counted_steps(self, first: int = 0, last: int | None = None) -> NDArray[np.int32]:
         """``[counts * states, classes]``: next pairs of a number of characters and a state, as far as they are alive.
@@ -303,7 +310,7 @@ def _bounded(automaton: MooreMachine, least: int, most: int | None) -> Content:
 
 def content_of(
     formulas: tuple[Formula, ...],
-    output: Callable[[Callable[[Formula], bool]], Output],
+    output: Callable[[Callable[[Atom], bool]], Output],
     tracker: BudgetTracker,
     plain: bool = False,
 ) -> Content:
@@ -329,8 +336,8 @@ def content_of(
     if (bounds or (everything and not plain)) and all(atom[0] == "len" for atom in everything):
         return _of_lengths([("len", least, most), *everything], output)
 
-    def of_members(holding: Container[Formula]) -> Output:
-        def holds(atom: Formula) -> bool:
+    def of_members(holding: Container[Atom]) -> Output:
+        def holds(atom: Atom) -> bool:
             if atom in written:
                 return all(map(holds, written[atom]))
             return atom in bounds or atom in holding
@@ -345,7 +352,7 @@ def content_of(
     return _bounded(automaton, least, most)
 
 
-def _of_lengths(bounds: list[Formula], output: Callable[[Callable[[Formula], bool]], Output]) -> Content:
+def _of_lengths(bounds: list[Atom], output: Callable[[Callable[[Atom], bool]], Output]) -> Content:
     """The content for formulas over lengths alone."""
     points = sorted({0, *[bound[1] for bound in bounds], *[bound[2] + 1 for bound in bounds if bound[2] is not None]})
 
@@ -357,14 +364,14 @@ def _of_lengths(bounds: list[Formula], output: Callable[[Callable[[Formula], boo
 
 
 def _with_lengths(
-    must: Sequence[Formula], others: Sequence[Formula], budget: Budget
-) -> tuple[list[Formula], dict[Formula, tuple[Formula, ...]]]:
+    must: Sequence[Atom], others: Sequence[Formula], budget: Budget
+) -> tuple[list[Atom], dict[Atom, tuple[Atom, ...]]]:
     """What must hold, with bounds on the length instead of long counted repeats, and what replaces which pattern.
 
     A pattern that other formulas contain, too, keeps its repeats: there the automaton decides about lengths.
     """
-    found: list[Formula] = []
-    written: dict[Formula, tuple[Formula, ...]] = {}
+    found: list[Atom] = []
+    written: dict[Atom, tuple[Atom, ...]] = {}
     elsewhere = {atom for formula in (*others, *(p for p in must if p[0] != "pat")) for atom in atoms(formula)}
     for part in must:
         counted = counted_length(part[1], budget) if part[0] == "pat" and part not in elsewhere else None
@@ -376,9 +383,7 @@ def _with_lengths(
     return found, written
 
 
-def _joint(
-    everything: list[Any], output: Callable[[Container[Formula]], Output], tracker: BudgetTracker
-) -> MooreMachine:
+def _joint(everything: list[Atom], output: Callable[[Container[Atom]], Output], tracker: BudgetTracker) -> MooreMachine:
     """The automaton of all texts, each asked of some atoms; the lists of texts among them make one automaton."""
     if len(everything) == 1 and output(()) is None:
         return MooreMachine.of(language(everything[0], tracker.budget), output(everything))
@@ -387,7 +392,7 @@ def _joint(
     languages = [language(atom, tracker.budget) for atom in others]
     if not lists:
         return joint(languages, any_text(), lambda flags: output([*compress(others, flags)]), tracker)
-    members = {text: found for text, found in memberships(lists).items() if encodable(text)}
+    members = {text: found for text, found in _by_text(lists).items() if encodable(text)}
     listed = _of_texts(members, tracker)
     return joint(
         languages,
@@ -399,23 +404,28 @@ def _joint(
 
 
 def _finite(
-    finite: list[Any],
-    everything: list[Any],
-    output: Callable[[Container[Formula]], Output],
+    finite: list[Atom],
+    everything: list[Atom],
+    output: Callable[[Container[Atom]], Output],
     tracker: BudgetTracker,
 ) -> MooreMachine:
     """The automaton of the texts that all of some lists have, each asked of the other atoms."""
     texts = [text for text in sorted(frozenset.intersection(*[atom[1] for atom in finite])) if encodable(text)]
-    lists = memberships([atom for atom in everything if atom[0] == "any"])
+    lists = _by_text([atom for atom in everything if atom[0] == "any"])
     others = [(atom, language(atom, tracker.budget)) for atom in everything if atom[0] != "any"]
     found: dict[str, Output] = {}
-    outputs: dict[frozenset[Formula], Output] = {}
+    outputs: dict[frozenset[Atom], Output] = {}
     for text in texts:
         holding = lists[text].union([atom for atom, dfa in others if dfa.fullmatch(text)]) if others else lists[text]
         if holding not in outputs:
             outputs[holding] = output(holding)
         found[text] = outputs[holding]
     return _of_texts({text: each for text, each in found.items() if each is not None}, tracker)
+
+
+def _by_text(lists: list[Atom]) -> dict[str, frozenset[Atom]]:
+    """For each text of some lists the lists that have it."""
+    return memberships([(atom, atom[1]) for atom in lists])
 
 
 def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMachine:

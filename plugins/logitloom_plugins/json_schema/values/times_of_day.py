@@ -9,7 +9,7 @@ References:
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +30,7 @@ class _StateBlocks:
 
     def __init__(self) -> None:
         self._states = 0
-        self._steps: list[tuple[NDArray[Any], ...]] = []
+        self._steps: list[tuple[NDArray[np.int64], ...]] = []
 
     def block(self, count: int = 1) -> NDArray[np.int64]:
         """The numbers of new states."""
