@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Vocabulary
+from logitloom import Context, Vocabulary
+from logitloom.constraints.token_limit import row_limits
+from logitloom.errors import GenerationError
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.folds import completion
 from logitloom_plugins.json_schema.folds.machine import Machine
@@ -187,3 +189,42 @@ def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.Mon
         state = after
     assert unbounded.schema.completions.remembered > 2 * most
     assert largest < 2 * most
+
+
+@pytest.mark.parametrize(
+    ("schema", "shortest"),
+    [
+        ({"type": "array", "minItems": 30_000}, [1] * 30_000),
+        ({"type": "array", "minItems": 5000, "items": {"type": "object"}}, [{}] * 5000),
+        ({"type": "array", "minItems": 300, "prefixItems": [{"const": "ab"}, {"type": "null"}]}, None),
+        ({"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "minItems": 9000}}}, None),
+    ],
+)
+def test_arrays_of_many_items_are_completed_and_counted(schema: Any, shortest: Any) -> None:
+    import jsonschema
+
+    constraint = constraint_of(schema)
+    state = constraint.start()
+    text = constraint.schema.completion(state)
+    assert text is not None
+    jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+    assert shortest is None or len(text) == len(json.dumps(shortest, separators=(",", ":")))
+    least, after = constraint.least_tokens(state), constraint.schema.read(state, text[:7])
+    assert least is not None
+    assert after is not None
+    assert constraint.schema.completion(after) == text[7:]
+    assert least <= constraint.most_after(state) + 1
+    with pytest.raises(GenerationError, match=f"needs about {least + 1}"):
+        row_limits("json", constraint, [state], None, limited(least))
+    assert row_limits("json", constraint, [state], None, limited(least + 1)) == [least + 1]
+
+
+def test_what_is_unknown_about_a_limit_is_said() -> None:
+    constraint = constraint_of({"type": "array", "minItems": 10**7})
+    with pytest.warns(UserWarning, match="No short text of the JSON Schema"):
+        assert row_limits("json", constraint, [constraint.start()], None, limited(500)) is None
+
+
+def limited(tokens: int) -> Context:
+    blank = np.zeros((1, WORDS.size), dtype=np.float32)
+    return Context.start(blank, vocabulary=WORDS, prompt=[[1]]).with_fields(max_new_tokens=tokens)

@@ -66,6 +66,9 @@ _MOST_EXPLORED: Final = 256
 _MOST_PAIRS: Final = 1 << 16
 #: Bytes of the longest content, of finitely many, whose length is found.
 _MOST_ROUNDS: Final = 256
+#: Items from which on they are not searched for one by one, and bytes of the longest text that is made of such items.
+_MANY_ITEMS: Final = 64
+_MOST_WRITTEN: Final = 1 << 19
 _SHORTEST_CONTAINER: Final = 2
 _LONGEST_ESCAPE: Final = len("\\u0000")
 _CHARACTER: Final = ord("a")
@@ -527,6 +530,10 @@ class Completions:
             if required is not None and (required or phase != "comma"):
                 # Not remembered: after each of many names the rest is another long text, made from the same parts.
                 return {(): (b"," if required and phase == "next" else b"") + b",".join(required) + b"}"}
+        if key not in self._of_rest and not begun and isinstance(frame, ArrayFrame) and phase != "comma":
+            repeated = self._required_items(frame)
+            if repeated is not None:
+                return {(): (b"," if repeated and phase == "next" else b"") + b",".join(repeated) + b"]"}
         return self._recalled(self._of_rest, key, lambda: self._search(*key))
 
     def _search(self, frame: Frame, phase: str, names: frozenset[str], begun: bool, items: Items) -> tuple[Texts, int]:
@@ -610,6 +617,29 @@ class Completions:
             if not (once and name in names):
                 more = names | {name} if once else names
                 yield b'"%b":' % self._escaped(name.encode()), member, more, self._value(member.demand)
+
+    def _required_items(self, frame: ArrayFrame) -> list[bytes] | None:
+        """The items that must still come in an array without alternatives, where these are many.
+
+        ``None`` if they are few, if one has no short text, or if they are so long that no text of them is written.
+        """
+        more = frame.plan.least - frame.length
+        if more < _MANY_ITEMS or not frame.only_hard or frame.plan.distinct:
+            return None
+        found, at, size = list[bytes](), frame, 0
+        while len(found) < more and size < _MOST_WRITTEN:
+            member = item(at)
+            text = None if member is None else self._value(member.demand).get(())
+            if member is None or text is None:
+                return None
+            alike = more - len(found) if at.length >= at.plan.varied else 1
+            size += alike * (len(text) + 1)
+            if size < _MOST_WRITTEN:
+                found += [text] * alike
+            following = member.after(self._values, ())
+            assert isinstance(following, ArrayFrame)
+            at = following
+        return found if size < _MOST_WRITTEN else None
 
     def _required_members(self, frame: ObjectFrame) -> list[bytes] | None:
         """The texts of the members that must still come in an object without alternatives; ``None`` if one has none."""

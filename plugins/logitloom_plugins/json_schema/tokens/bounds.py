@@ -8,6 +8,7 @@ whole. A bound for a part holds wherever the part stands.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
@@ -305,9 +306,9 @@ class TokenBounds:
     def _tokens(self, text: bytes, layout: Layout) -> int:
         if layout.name not in _UNDECIDED:
             return self._farthest_end(relaid(text, layout, "close"))
-        lines = layout.depth + text.count(b"{") + text.count(b"[") if layout.name == "open" else 0
-        pieces = sum([self._recalled(("piece", piece), partial(self._of_piece, piece)).rest
-                      for piece in _PIECE.findall(text)])  # fmt: skip
+        lines = layout.depth + _deepest(text) if layout.name == "open" else 0
+        pieces = sum([count * self._recalled(("piece", piece), partial(self._of_piece, piece)).rest
+                      for piece, count in Counter[bytes](_PIECE.findall(text)).items()])  # fmt: skip
         return pieces + len(_GAPS.findall(text)) * self._recalled(("gap", lines), partial(self._of_gap, lines)).rest
 
     def _of_piece(self, piece: bytes) -> _Bound:
@@ -320,8 +321,16 @@ class TokenBounds:
     def _bytes(self, text: bytes, layout: Layout) -> int:
         if layout.name not in _UNDECIDED:
             return len(relaid(text, layout, "close"))
-        lines = layout.depth + text.count(b"{") + text.count(b"[")
+        lines = layout.depth + _deepest(text)
         return len(text) + len(_GAPS.findall(text)) * (1 + _WIDEST_INDENT * lines)
+
+
+def _deepest(text: bytes) -> int:
+    """How many objects and arrays are open at most within a text, beside those that were open before."""
+    brackets = np.frombuffer(text, dtype=np.uint8)
+    opened = (brackets == ord("{")) | (brackets == ord("["))
+    closed = (brackets == ord("}")) | (brackets == ord("]"))
+    return int((opened.astype(np.int64) - closed).cumsum().max(initial=0))
 
 
 def _largest(bounds: Iterable[_Bound]) -> _Bound:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.trie_walk import nodes_along
-from logitloom.constraints import Constraint, TokenSet
+from logitloom.constraints import UNKNOWN, Constraint, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom_plugins.json_schema.folds.schema_automaton import Configuration, SchemaAutomaton
 from logitloom_plugins.json_schema.folds.text_reader import Position
@@ -75,6 +75,7 @@ class SchemaConstraint(Constraint):
     """
 
     exact_least = False
+    unlimited_because = "No short text of the JSON Schema was found in a bounded time."
 
     def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
         self.schema = schema
@@ -130,8 +131,14 @@ class SchemaConstraint(Constraint):
         return state.stack is None and self.schema.accepts(state)
 
     def least_tokens(self, state: Configuration) -> int | None:  # type: ignore[override]
-        """The fewest tokens that write a short text with which the value is complete."""
-        return 0 if self.may_end(state) else self.schema.run(lambda at: self._masks.distances.least(at), state)
+        """The fewest tokens that write a short text with which the value is complete, or a bound if it is too long."""
+        if self.may_end(state):
+            return 0
+        found: int | None = self.schema.run(lambda at: self._masks.distances.least(at), state)
+        if found is not None:
+            return found
+        most = self.most_after(state)
+        return None if most == UNKNOWN else most + 1
 
     def least_after(self, state: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
         """The allowed ids and :meth:`least_tokens` after each, or :meth:`most_after` where that takes too long."""
