@@ -74,12 +74,12 @@ def _uri(reference: bool, international: bool) -> str:
     private = _PRIVATE if international else ""
     query = rf"(?:\?(?:{char}|[/?{private}])*)?"
     end = f"{query}(?:#(?:{char}|[/?])*)?"
-    whole = f"[A-Za-z][A-Za-z0-9+.-]*:(?:{rooted}|{absolute}|{rootless}|){end}"
+    scheme = "[A-Za-z][A-Za-z0-9+.-]*:"
     if not reference:
-        return whole
+        return f"{scheme}(?:{rooted}|{absolute}|{rootless}|){end}"
+    # Most may follow a scheme or not, and is written once.
     first = f"{plain}|@)+"
-    relative = f"(?:{rooted}|{absolute}|{first}(?:/{char}*)*|){end}"
-    return f"(?:{whole}|{relative})"
+    return f"(?:(?:{scheme})?(?:{rooted}|{absolute}|)|{scheme}{rootless}|{first}(?:/{char}*)*){end}"
 
 
 _DAYS: Final = "[0-9]+D"
