@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from logitloom.automata import Budget, any_text
 from logitloom.automata.compilation_budget import BudgetTracker
-from logitloom.automata.lift import table_walk
 from logitloom.automata.lift.above_ascii import _above_ascii
 from logitloom.automata.patterns.char_sets import category
 from logitloom.errors import LogitloomError
@@ -217,7 +216,7 @@ class ByLevels(ContentWalk):
     """The walk where no kernels are installed."""
 
     def __call__(self, *asked: Any) -> Any:
-        with patch.object(table_walk, "automaton_kernels", lambda work=0: None):
+        with patch.object(content_walk, "automaton_kernels", lambda work=0: None):
             return super().__call__(*asked)
 
 

@@ -22,10 +22,12 @@ from logitloom.automata.deterministic import determinize
 from logitloom.automata.deterministic.alphabet import alphabet
 from logitloom.automata.deterministic.product import _found, _padded
 from logitloom.automata.deterministic.subsets import Subsets
-from logitloom.automata.lift import row_walk
+from logitloom.automata.lift import default_paths
 from logitloom.automata.lift.above_ascii import marks_above_ascii
-from logitloom.automata.lift.row_walk import RowWalk
-from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
+from logitloom.automata.lift.default_paths import dense_paths
+from logitloom.automata.lift.dense_table import DenseTable
+from logitloom.automata.lift.level_walk import level_walk, walked_set
+from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, vocabulary_trie
 from logitloom.automata.lift.walk_memory import MEMORY
 from logitloom.automata.patterns import utf8
 from logitloom.automata.patterns.char_sets import ANY, HighSet, category, literal, normalized
@@ -72,9 +74,9 @@ def fresh_search() -> Iterator[None]:
 
 def by_numpy(automaton: TokenAutomaton, state: int) -> tuple[bool, list[int]]:
     none = np.zeros(0, dtype=np.int32)
-    with patch.object(row_walk, "automaton_kernels", lambda work=0: None):
-        walk = RowWalk(automaton.dfa, automaton._trie)
-        listed, ids = walk.token_row(state, none, automaton._textless, automaton.vocab_size)
+    with patch.object(default_paths, "automaton_kernels", lambda work=0: None):
+        walked = level_walk(automaton._trie, DenseTable(automaton.dfa, automaton._trie), [(0, state)])
+        listed, ids = walked_set(automaton._trie, walked, none, automaton._textless, automaton.vocab_size)
     return listed, ids.tolist()
 
 
@@ -145,10 +147,10 @@ def test_states_that_are_numbered_anew_in_the_middle_of_a_walk(pattern: str, mon
 
 def test_what_leaves_usual_paths() -> None:
     for pattern in PRACTICAL:
-        walks = [RowWalk(compile_pattern(pattern), TokenAutomaton(compile_pattern("a"), mixed())._trie) for _ in "12"]
-        with patch.object(row_walk, "automaton_kernels", lambda work=0: None):
-            by_numpy = walks[1]._paths
-        for found, expected in zip(walks[0]._paths, by_numpy, strict=True):
+        dfa, trie = compile_pattern(pattern), vocabulary_trie(mixed())
+        with patch.object(default_paths, "automaton_kernels", lambda work=0: None):
+            by_numpy = dense_paths(dfa, trie)
+        for found, expected in zip(dense_paths(dfa, trie), by_numpy, strict=True):
             np.testing.assert_array_equal(found, expected)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.catalogues.catalogue import Catalogue, Interval
 from logitloom.automata.lift import trie_walk
+from logitloom.automata.lift.level_walk import token_set_of
 from logitloom.automata.lift.lift import LiftedAutomaton
 from logitloom.automata.lift.words import vocabulary_words
 from logitloom.contract import UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
@@ -21,8 +22,6 @@ __all__ = ["IdCatalogue", "TextCatalogue", "catalogue_constraint"]
 
 #: Intervals with at most this number of items are walked item by item, and their shortest completion is exact.
 _SMALL_INTERVAL: Final = 32
-#: Number of states for which the least number of tokens is cached.
-_REMEMBERED: Final = 1 << 16
 
 
 class ItemBytes(ByteAutomaton):
@@ -86,11 +85,10 @@ class TextCatalogue(LiftedAutomaton):
 
     def least_tokens(self, state: State) -> int | None:
         """The least number of tokens that complete an item; see the class."""
-        found = self._least.get(state, UNKNOWN)
+        found = self.memory.least.get(state, UNKNOWN)
         if found == UNKNOWN:
-            if len(self._least) >= _REMEMBERED:
-                self._least = {}
-            found = self._least[state] = self._fewest(state)  # type: ignore[arg-type]
+            self.memory.note()
+            found = self.memory.least[state] = self._fewest(state)  # type: ignore[arg-type]
         return found
 
     def _fewest(self, state: Interval) -> int | None:
@@ -127,7 +125,7 @@ class TextCatalogue(LiftedAutomaton):
     def _found(self, state: State) -> TokenSet:
         ids, which, values = self._successors_of(state)
         kept = np.array([self._can_end(value) for value in values], dtype=bool)
-        return self._token_set(ids[kept.take(which)] if len(values) else ids)
+        return token_set_of(ids[kept.take(which)] if len(values) else ids, self.vocab_size)
 
     def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
         interval: Interval = state  # type: ignore[assignment]

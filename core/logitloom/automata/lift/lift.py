@@ -2,7 +2,8 @@
 
 Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that state
 exists. One walk of the vocabulary's trie finds the allowed tokens of a state, and computes the automaton's states that
-the walk visits. The results are kept in caches of bounded size.
+the walk visits. The results are remembered in one bounded object. An automaton with a whole table is the dense case
+(:mod:`.token_automaton`): the same walk, and tables for devices.
 """
 
 from __future__ import annotations
@@ -10,38 +11,30 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import members
-from logitloom.automata.automaton_kernels import (
-    ENDLESS,
-    NO_PATHS,
-    SHORT,
-    AutomatonKernels,
-    WalkProgress,
-    automaton_kernels,
-)
+from logitloom.automata.automaton_kernels import ENDLESS, automaton_kernels
 from logitloom.automata.lift import trie_walk
-from logitloom.automata.lift.row_walk import SORTED_BY_MASK, reads_on
+from logitloom.automata.lift.compiled_walk import compiled_set
+from logitloom.automata.lift.level_walk import level_walk, token_set_of, walked_set
+from logitloom.automata.lift.state_memory import StateMemory
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
-from logitloom.automata.lift.visited import TooMuchWork, VisitedStates
-from logitloom.automata.lift.walk_memory import MEMORY, note
+from logitloom.automata.lift.visited import BoundedStates, TooMuchWork, VisitedStates
 from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.host.hookspecs import TextEnd
-from logitloom.masks.kernels import ByteTable, KernelFailed
+from logitloom.masks.kernels import KernelFailed
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["LiftedAutomaton", "lift"]
 
-#: Limits of the caches: bytes of the table of visited states, bytes of token sets, and number of successors.
+_NO_IDS: Final = np.zeros(0, dtype=np.int32)
+#: Bytes of the table of visited states.
 _MOST_TABLE_BYTES: Final = 32 << 20
-_MOST_SET_BYTES: Final = 64 << 20
-_MOST_SUCCESSORS: Final = 1 << 16
 #: From so many token sets on, states that allow the same tokens are recognised.
 _FEW_SETS: Final = 4
 #: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
@@ -55,10 +48,6 @@ _MOST_WORK: Final = 6000
 _MOST_WORK_NEAR: Final = 4500
 _MOST_COMPLETED: Final = 12_000
 _OF_A_COMPLETION: Final = 8
-#: If fewer tokens than this remain below the nodes of a walk, the walk continues node by node, which is faster.
-_THIN: Final = 512
-#: With more tokens than this below the nodes of a walk, the walk looks for subtrees that are allowed as a whole.
-_MANY: Final = 8192
 
 
 def lift(
@@ -108,25 +97,40 @@ class LiftedAutomaton(Constraint):
         self.vocabulary = vocabulary
         self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
         self.restricts = restricts
+        self._passes_textless = not restricts
         vocabulary.check_width(self.vocab_size)
         self._trie: Trie = vocabulary_trie(vocabulary)
-        padding = np.arange(vocabulary.size, self.vocab_size, dtype=np.int32)
-        self._textless: NDArray[np.int32] = np.concatenate([self._trie.textless, padding])
-        #: Ids without text that are allowed in every state in which the text may continue.
-        self._free: NDArray[np.int32] = self._textless[:0]
-        if not restricts:
-            self._free = self._textless[~np.isin(self._textless, vocabulary.eos)]
-        self._free_ids = frozenset(self._free.tolist())
         #: Whether the state after a token can differ from the state after its bytes.
         self._has_borders = type(automaton).token_border is not ByteAutomaton.token_border
         self._must_end = type(automaton).must_end is not ByteAutomaton.must_end
         self.ends_texts = type(automaton).text_end is not ByteAutomaton.text_end
-        self.forget()
+        #: What is remembered about states.
+        self.memory = StateMemory(automaton)
         if not self._has_text():
-            raise VocabularyError(
-                f"No sequence of tokens of {vocabulary.name} writes a text that the automaton accepts. Use a "
-                f"vocabulary that has its bytes, or an automaton that needs no others."
-            )
+            raise VocabularyError(self._no_text_message())
+
+    def _no_text_message(self) -> str:
+        return (
+            f"No sequence of tokens of {self.vocabulary.name} writes a text that the automaton accepts. Use a "
+            f"vocabulary that has its bytes, or an automaton that needs no others."
+        )
+
+    @cached_property
+    def _textless(self) -> NDArray[np.int32]:
+        """Ids without text: special tokens, unused ids, padding of the vocabulary."""
+        padding = np.arange(self.vocabulary.size, self.vocab_size, dtype=np.int32)
+        return np.concatenate([self._trie.textless, padding])
+
+    @cached_property
+    def _free(self) -> NDArray[np.int32]:
+        """Ids without text that are allowed in every state in which the text may continue."""
+        if not self._passes_textless:
+            return _NO_IDS
+        return self._textless[~np.isin(self._textless, self.vocabulary.eos)]
+
+    @cached_property
+    def _free_ids(self) -> frozenset[int]:
+        return frozenset(self._free.tolist())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _lifted, (self._automaton, self.vocabulary, self.vocab_size, self.restricts)
@@ -144,21 +148,8 @@ class LiftedAutomaton(Constraint):
         return digest.digest()
 
     def forget(self) -> None:
-        """Clear all caches. Other threads may use the constraint meanwhile; no result changes."""
-        self._visited = VisitedStates(self._automaton)
-        self._sets: dict[State, TokenSet] = {}
-        #: The sets of states that begin the same texts as others (see :meth:`ByteAutomaton.beginnings`) and of states
-        #: whose walk takes too much work, each with whether the set is whole.
-        self._alike: dict[State, tuple[TokenSet, bool]] = {}
-        #: Whether the last walk was cut. The next one then begins with nothing that is remembered, as it would end.
-        self._dear = False
-        self._set_bytes = 0
-        self._successors: dict[tuple[State, int], State | None] = {}
-        self._least: dict[State, int | None] = {}
-        #: A text that was asked for, and the fewest tokens for each of its ends.
-        self._written: tuple[bytes, list[int | None]] = (b"", [0])
-        #: Per state whether a sequence of tokens reaches acceptance.
-        self._ends: dict[State, bool] = {}
+        """Clear the memory. Other threads may use the constraint meanwhile; no result changes."""
+        self.memory.clear()
 
     # --- methods of Constraint ------------------------------------------------------------------------------------
 
@@ -184,27 +175,18 @@ class LiftedAutomaton(Constraint):
 
     def allowed(self, state: State) -> TokenSet:
         """The ids that the automaton can read, without end-of-sequence ids."""
-        sets = self._sets
-        known = sets.get(state)
-        if known is None:
-            known = self._found(state)
-            known.ids.setflags(write=False)
-            if self._set_bytes > _MOST_SET_BYTES:
-                self._sets, self._alike, self._set_bytes = {}, {}, 0
-            self._set_bytes += known.ids.nbytes
-            self._sets[state] = known
-        return known
+        known = self.memory.sets.get(state)
+        return self.memory.keep(state, self._found(state)) if known is None else known
 
     def advance(self, state: State, token: int) -> State | None:
         """The state after the bytes of a token and its border; ``None`` if it is not allowed."""
         key = (state, token)
-        successors = self._successors
-        if key in successors:
-            return successors[key]
+        known = self.memory.successors.get(key, FINISHED)  # which is after no token
+        if known is not FINISHED:
+            return known
         reached = self._advanced(state, token)
-        if len(successors) >= _MOST_SUCCESSORS:
-            self._successors = successors = {}
-        successors[key] = reached
+        self.memory.note()
+        self.memory.successors[key] = reached
         return reached
 
     def _advanced(self, state: State, token: int) -> State | None:
@@ -230,17 +212,17 @@ class LiftedAutomaton(Constraint):
         """
         if self.may_end(state):
             return 0
-        if state not in self._least:
+        known = self.memory.least.get(state, UNKNOWN)
+        if known == UNKNOWN:
             text = self._automaton.completion(state)
-            found = None if text is None else self._fewest_tokens(text)
-            if found is None:
+            known = None if text is None else self._fewest_tokens(text)
+            if known is None:
                 text = self._shortest(state)
                 if text is not None:
-                    found = len(text) if self._has_borders else self._fewest_tokens(text)
-            least = self._least if len(self._least) < _MOST_SUCCESSORS else {}
-            least[state] = found
-            self._least = least
-        return self._least[state]
+                    known = len(text) if self._has_borders else self._fewest_tokens(text)
+            self.memory.note()
+            self.memory.least[state] = known
+        return known
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids and a bound for :meth:`least_tokens` after each, computed once per distinct next state.
@@ -271,14 +253,14 @@ class LiftedAutomaton(Constraint):
 
     def _bounded_least_after(self, state: State, any_token: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         read, was_cut = None, False
-        if not self._dear:
-            visited = self._room()
+        if not self.memory.was_cut:
             with suppress(TooMuchWork):
-                read = self._read_from(state, visited, partial(visited.step, most=_MOST_WORK_NEAR))
+                read = self._read_from(state, self._table(self._room(), _MOST_WORK_NEAR))
         if read is None:
-            visited = self._visited = VisitedStates(self._automaton)
-            read = self._read_from(state, visited, partial(visited.step, most=_MOST_WORK_NEAR, cut=True))
-            was_cut = self._dear = visited.was_cut
+            table = self._table(VisitedStates(self._automaton), _MOST_WORK_NEAR, cut=True)
+            read = self._read_from(state, table)
+            self.memory.visited = table.visited
+            was_cut = self.memory.was_cut = table.visited.was_cut
         ids, which, values = read
         # In the order of the walk, because numbers of states depend on what is remembered.
         first = np.zeros(len(values), dtype=np.int64)
@@ -294,9 +276,8 @@ class LiftedAutomaton(Constraint):
         by_id = np.full(self.vocab_size, any_token if was_cut else -1, dtype=np.int32)
         by_id[ids] = least.take(which)
         text = self._automaton.completion(state) or b""
-        beginnings, at = trie_walk.tokens_at(
-            self._trie, np.array(trie_walk.nodes_along(self._trie, text), dtype=np.int64)
-        )
+        along = np.array(trie_walk.nodes_along(self._trie, text), dtype=np.int64)
+        beginnings, at = trie_walk.tokens_at(self._trie, along)
         for token, index in zip(beginnings.tolist(), at.tolist(), strict=True):
             rest = self._fewest_tokens(text[index + 1 :])
             by_id[token] = any_token if rest is None else min(by_id[token], rest)
@@ -331,20 +312,20 @@ class LiftedAutomaton(Constraint):
 
     def _fewest_tokens(self, text: bytes) -> int | None:
         # Completions of states often have the same end.
-        known, fewest = self._written
+        known, fewest = self.memory.written
         if not known.endswith(text):
             begin = bisect_left(range(len(text)), True, key=lambda at: known.endswith(text[at:]))
             after = fewest[len(known) - len(text) + begin :]
-            self._written = known, fewest = text, trie_walk.fewest_tokens(self._trie, text, after)
+            self.memory.written = known, fewest = text, trie_walk.fewest_tokens(self._trie, text, after)
         return fewest[len(known) - len(text)]
 
     # --- token sets -----------------------------------------------------------------------------------------------
 
     def _room(self) -> VisitedStates:
-        """The cache of visited states; a new one if it has become too large."""
-        visited = self._visited
+        """The visited states; a new object if they have become too many."""
+        visited = self.memory.visited
         if visited.nbytes > _MOST_TABLE_BYTES or visited.work > _MOST_WORK // 2:
-            visited = self._visited = VisitedStates(self._automaton)
+            visited = self.memory.visited = VisitedStates(self._automaton)
         return visited
 
     def _found(self, state: State) -> TokenSet:
@@ -355,7 +336,7 @@ class LiftedAutomaton(Constraint):
         if self._has_borders or not always_ends:
             return self._found_by_walk(state)
         # The first masks are wanted soon, and most patterns have few.
-        known = len(self._sets) >= _FEW_SETS
+        known = len(self.memory.sets) >= _FEW_SETS
         alike = self._alike_state(state) if known else None
         part, whole = self._walked(state if alike is None else alike, alike is not None)
         if whole:
@@ -381,170 +362,76 @@ class LiftedAutomaton(Constraint):
             state: the state.
             shared: whether other states begin the same texts.
         """
-        if state in self._alike:
-            return self._alike[state]
-        kernels, found = automaton_kernels(), None
+        if state in self.memory.parts:
+            return self.memory.parts[state]
+        kernels, trie = automaton_kernels(), self._trie
+        found: TokenSet | None = None
         with suppress(TooMuchWork):
-            if kernels is not None and not self._dear:
+            if kernels is not None and not self.memory.was_cut:
+                table = self._table(self._room())
                 with suppress(KernelFailed):
-                    found = self._found_by_kernels(kernels, state)
-            if found is None and not self._dear:
-                found = self._token_set(self._ids_of(self._levels(self._room(), state)))
+                    ids = self._free, self._textless, self.vocab_size
+                    members, _ = compiled_set(kernels, trie, table, table.visited.number(state), *ids)
+                    self.memory.visited = table.visited
+                    if not table.is_within:
+                        raise TooMuchWork
+                    found = members
+            if found is None and not self.memory.was_cut:
+                found = self._by_levels(self._table(self._room()), state)
         whole = found is not None
         if found is None:
-            visited = self._visited = VisitedStates(self._automaton)
-            found = self._token_set(self._ids_of(self._levels(visited, state, cut=True)))
-            self._dear, whole = visited.was_cut, not visited.was_cut
+            table = self._table(VisitedStates(self._automaton), cut=True)
+            found = self._by_levels(table, state)
+            self.memory.visited = table.visited
+            self.memory.was_cut = table.visited.was_cut
+            whole = not self.memory.was_cut
         if shared or not whole:
-            self._alike[state] = found, whole
+            self.memory.note()
+            self.memory.parts[state] = found, whole
         return found, whole
+
+    def _table(self, visited: VisitedStates, most_work: int | None = None, cut: bool = False) -> BoundedStates:
+        most_work = _MOST_WORK if most_work is None else most_work
+        return BoundedStates(self._automaton, visited, most_work, _MOST_TABLE_BYTES, cut)
+
+    def _by_levels(self, table: BoundedStates, state: State) -> TokenSet:
+        walked = level_walk(self._trie, table, [(0, table.visited.number(state))])
+        return walked_set(self._trie, walked, self._free, self._textless, self.vocab_size)
 
     def _with_completion(self, part: TokenSet, state: State) -> TokenSet:
         """Some of the tokens of a state, and those with which its completion can begin."""
-        below = trie_walk.nodes_along(self._trie, self._automaton.completion(state) or b"")
-        more = self._ids_of([(self._trie.first.take(below), self._trie.own.take(below))])
-        return self._token_set(np.union1d(part.listed(self.vocab_size), more))
-
-    def _ids_of(self, spans: list[tuple[NDArray[Any], NDArray[Any]]]) -> NDArray[np.int32]:
-        """The ids of some ranges of ``Trie.order``, and those that are allowed in every state."""
-        first = np.concatenate([one for one, _ in spans])
-        last = np.concatenate([one for _, one in spans])
-        return np.concatenate([self._trie.order.take(members(first, last - first)), self._free])
-
-    def _levels(
-        self, visited: VisitedStates, state: State, cut: bool = False
-    ) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """A walk level by level that looks for subtrees that are allowed as a whole.
-
-        Args:
-            visited: the cache of visited states.
-            state: the state.
-            cut: whether transitions above the bound on work are left out. The first bytes of tokens are always read.
-                With it, the walk also looks for such subtrees below few tokens, where this takes longer than reading.
-
-        Returns:
-            The ranges of ``Trie.order`` of the tokens that were found, as their first and last positions.
-
-        Raises:
-            TooMuchWork: if the transitions would exceed the bound, without ``cut``.
-        """
-        trie = self._trie
-        nodes, states = np.zeros(1, dtype=np.int64), np.array([visited.number(state)], dtype=np.int32)
-        spans: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        most = None if cut else _MOST_WORK
-        while len(nodes):
-            dear = cut or visited.work > _MOST_WORK // 4
-            if dear or int((trie.last.take(nodes) - trie.own.take(nodes)).sum()) > _MANY:
-                whole = reads_on(visited.paths(trie, states), trie, nodes, states)
-                spans.append((trie.own.take(nodes[whole]), trie.last.take(nodes[whole])))
-                nodes, states = nodes[~whole], states[~whole]
-            below, counts = trie_walk.children(trie, nodes)
-            reached = visited.step(states.repeat(counts), trie.byte.take(below), most, cut)
-            most = _MOST_WORK
-            alive = (reached >= 0).nonzero()[0]
-            nodes, states = below.take(alive), reached.take(alive)
-            spans.append((trie.first.take(nodes), trie.own.take(nodes)))
-            inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
-            nodes, states = nodes.take(inner), states.take(inner)
-        return spans
+        along = trie_walk.nodes_along(self._trie, self._automaton.completion(state) or b"")
+        more, _ = trie_walk.tokens_at(self._trie, np.array(along, dtype=np.int64))
+        ids = np.concatenate([part.listed(self.vocab_size), more, self._free])
+        return token_set_of(np.unique(ids), self.vocab_size)
 
     def _found_by_walk(self, state: State) -> TokenSet:
         ids, which, values = self._successors_of(state)
         kept = np.array([self._entered(value) is not None for value in values], dtype=bool)
         ids = np.concatenate([ids[kept.take(which)], self._free]) if len(values) else self._free.copy()
-        return self._token_set(ids)
+        return token_set_of(ids, self.vocab_size)
 
     def _entered(self, state: State) -> State | None:
         """The state after a token whose bytes lead to ``state``; ``None`` if it must not be entered."""
         reached = self._automaton.token_border(state) if self._has_borders else state
         return reached if reached is not None and self._can_end(reached) else None
 
-    def _token_set(self, ids: NDArray[np.int32]) -> TokenSet:
-        listed = 2 * len(ids) <= self.vocab_size
-        if listed and len(ids) <= SORTED_BY_MASK:
-            return TokenSet(True, np.sort(ids))
-        mask = np.zeros(self.vocab_size, dtype=bool)
-        mask[ids] = True
-        return TokenSet(listed, (mask if listed else ~mask).nonzero()[0].astype(np.int32))
-
     def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
         """The tokens that can be read in a state, per token the index of its next state, and these next states."""
-        visited = self._room()
-        return self._read_from(state, visited, visited.step)
+        return self._read_from(state, self._table(self._room(), ENDLESS))
 
     def _read_from(
-        self, state: State, visited: VisitedStates, step: trie_walk.Step
+        self, state: State, table: BoundedStates
     ) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
-        trie = self._trie
-        nodes, reached = [], []
-        start = np.array([visited.number(state)], dtype=np.int32)
-        for found, states in trie_walk.levels(trie, step, np.zeros(1, dtype=np.int64), start):
-            nodes.append(found)
-            reached.append(states)
-        ids, which = trie_walk.tokens_at(trie, np.concatenate(nodes))
-        at = np.concatenate(reached).take(which)
+        trie, visited = self._trie, table.visited
+        walked = level_walk(trie, table, [(0, visited.number(state))], keep_states=True)
+        ids, at = trie.order.take(walked.positions(trie)), walked.states_after(trie)
         # Numbers are small, so a table of them is faster than sorting.
         place = np.zeros(int(at.max(initial=-1)) + 1, dtype=np.int64)
         place[at] = 1
         distinct = place.nonzero()[0]
         place[distinct] = np.arange(len(distinct))
         return ids, place.take(at), [visited.values[number] for number in distinct.tolist()]
-
-    def _found_by_kernels(self, kernels: AutomatonKernels, state: State) -> TokenSet:
-        """The token set by the compiled walk. It returns unknown transitions to the caller, which computes them."""
-        trie, visited = self._trie, self._room()
-        with MEMORY.room(trie.nodes, len(trie.order)) as (pairs, notes):
-            pairs[0] = 0, visited.number(state)
-            at, paths, limit = WalkProgress(0, 1, 0, len(pairs), 0), NO_PATHS, SHORT
-            while True:
-                automaton = ByteTable(visited.table, visited.every_row, visited.byte_class)
-                at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
-                if at.begin < at.end and limit == SHORT:
-                    # Earlier walks have computed the transitions of a large part of the trie.
-                    paths, limit = visited.paths(trie), ENDLESS
-                    continue
-                if at.begin < at.end:
-                    below = self._one_by_one(visited, pairs[at.begin : at.end].tolist())
-                    at = at._replace(found=note(notes, trie.first.take(below), trie.own.take(below), at.found))
-                left = pairs[at.special :]
-                if not len(left):
-                    break
-                nodes, states = left[:, 0], -2 - left[:, 1]
-                if visited.nbytes > _MOST_TABLE_BYTES:
-                    visited, states = self._renumbered(visited, states)
-                    left[:, 1] = -2 - states
-                alive = visited.step(states, trie.byte.take(nodes), _MOST_WORK) >= 0
-                further = int((trie.last.take(nodes) - trie.own.take(nodes)).sum(where=alive))
-                if paths.known >= 0 or further > _MANY or visited.work > _MOST_WORK // 4:
-                    paths = visited.paths(trie)
-                limit = 0 if further < _THIN else ENDLESS
-                at = WalkProgress(0, 0, 0, len(pairs), at.found, at.special)
-            if visited.work > _MOST_WORK:
-                raise TooMuchWork
-            return TokenSet(*kernels.collect(notes, trie.order, at.found, self._free, self._textless, self.vocab_size))
-
-    def _one_by_one(self, visited: VisitedStates, pairs: list[list[int]]) -> NDArray[np.int64]:
-        """The nodes below pairs of a node and a state at which the state is alive, found node by node."""
-        child_start, child_count, byte = self._trie.views
-        found = []
-        while pairs:
-            node, state = pairs.pop()
-            begin = child_start[node]
-            for child in range(begin, begin + child_count[node]):
-                reached = visited.after(state, byte[child])
-                if reached >= 0:
-                    found.append(child)
-                    pairs.append([child, reached])
-        return np.array(found, dtype=np.int64)
-
-    def _renumbered(
-        self, visited: VisitedStates, numbers: NDArray[np.int32]
-    ) -> tuple[VisitedStates, NDArray[np.int32]]:
-        """A new cache of visited states for a walk in progress, and the numbers of its current states in the cache."""
-        fresh = self._visited = VisitedStates(self._automaton)
-        distinct, index = np.unique(numbers, return_inverse=True)
-        renumbered = [fresh.number(visited.values[number]) for number in distinct.tolist()]
-        return fresh, np.array(renumbered, dtype=np.int32)[index.ravel()]
 
     # --- reachability of acceptance -------------------------------------------------------------------------------
 
@@ -564,13 +451,11 @@ class LiftedAutomaton(Constraint):
         """
         if self._trie.every_byte:
             return True
-        known = self._ends.get(state)
+        known = self.memory.ends.get(state)
         if known is None:
-            ends = self._ends if len(self._ends) < _MOST_SUCCESSORS else {}
-            known = ends[state] = (
-                self.most_after(state) < UNKNOWN or self._is_completed(state) or self._finds_end(state, ends)
-            )
-            self._ends = ends
+            known = self.most_after(state) < UNKNOWN or self._is_completed(state) or self._finds_end(state)
+            self.memory.note()
+            self.memory.ends[state] = known
         return known
 
     def _is_completed(self, state: State) -> bool:
@@ -578,12 +463,17 @@ class LiftedAutomaton(Constraint):
         text = None if self._has_borders else self._automaton.completion(state)
         return text is not None and self._fewest_tokens(text) is not None
 
-    def _finds_end(self, state: State, ends: dict[State, bool]) -> bool:
+    def _finds_end(self, state: State) -> bool:
         text, visited = self._search(state)
         if text is None and visited is not None and self._singles_write_all:
-            ends.update(dict.fromkeys(visited, False))
+            self._note_dead(visited)
             return False
-        return text is not None or self._reaches_end(state, ends)
+        return text is not None or self._reaches_end(state)
+
+    def _note_dead(self, states: list[State]) -> None:
+        """Remember that no sequence of tokens reaches acceptance from some states."""
+        self.memory.note(len(states))
+        self.memory.ends.update(dict.fromkeys(states, False))
 
     @cached_property
     def _singles_write_all(self) -> bool:
@@ -624,10 +514,10 @@ class LiftedAutomaton(Constraint):
                     queue.append(reached)
         return None, queue
 
-    def _reaches_end(self, state: State, ends: dict[State, bool]) -> bool:
+    def _reaches_end(self, state: State) -> bool:
         """Whether a sequence of any tokens reaches acceptance; ``True`` if a bounded search cannot decide.
 
-        If not, it cannot from any visited state either, and ``ends`` records all of them.
+        If not, no sequence reaches it from any visited state either, and all of them are remembered.
         """
         automaton = self._automaton
         seen: dict[State, None] = {state: None}
@@ -640,7 +530,7 @@ class LiftedAutomaton(Constraint):
                 if reached is not None and reached not in seen:
                     seen[reached] = None
                     queue.append(reached)
-        ends.update(dict.fromkeys(queue, False))
+        self._note_dead(queue)
         return False
 
 

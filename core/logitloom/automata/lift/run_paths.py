@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.automaton_kernels import NO_PATHS, Paths
 from logitloom.automata.deterministic.position_runs import HALF, LEVELS
-from logitloom.automata.lift.row_walk import levels_of
+from logitloom.automata.lift.default_paths import levels_of
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
 from logitloom.contract import ByteAutomaton, State
 

@@ -1,48 +1,37 @@
-"""A DFA with a whole table, lifted to the tokens of a vocabulary.
+"""The dense case of the lift: an automaton with a whole table, which adds tables for devices.
 
-Tokens are byte strings, so a token leads from a state to the state after its bytes, and is allowed if that state
-exists. Token sets are computed when a state is first visited, or all at once as tables for devices. Both methods give
-the same results.
+Token sets are computed when a state is first visited, or all at once from the tables. Both ways give the same results.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from functools import cached_property
-from typing import Final
+from functools import cached_property, partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.compilation_budget import Budget, BudgetTracker
 from logitloom.automata.deterministic.dense import DenseAutomaton
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
 from logitloom.automata.deterministic.reach import ends_reachable, steps_to
-from logitloom.automata.lift.row_walk import SORTED_BY_MASK, RowWalk
+from logitloom.automata.lift.compiled_walk import compiled_set
+from logitloom.automata.lift.dense_table import DenseTable
+from logitloom.automata.lift.level_walk import in_order, level_walk, walked_set
+from logitloom.automata.lift.lift import LiftedAutomaton
 from logitloom.automata.lift.token_tables import token_classes
 from logitloom.automata.lift.traps import every_state_can_go_on
-from logitloom.automata.lift.trie import vocabulary_trie
-from logitloom.contract import (
-    FINISHED,
-    UNKNOWN,
-    ByteAutomaton,
-    CompiledStep,
-    Constraint,
-    State,
-    TokenSet,
-    TokenTables,
-)
+from logitloom.contract import FINISHED, UNKNOWN, CompiledStep, State, TokenSet, TokenTables
 from logitloom.errors import BudgetExceeded, VocabularyError
-from logitloom.host.hookspecs import TextEnd
-from logitloom.masks.kernels import ByteTable
+from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["TokenAutomaton", "allowed_steps"]
 
 _FINISHED: Final = FINISHED.value
-_MEMO_LIMIT: Final = 1 << 16
-_SET_BYTES_LIMIT: Final = 64 << 20
 #: Bytes of memory per token text: the object, its place in the list of texts and its offset.
 _BYTES_OF_TEXT: Final = 49
 _NO_STATES: Final = np.zeros(0, dtype=np.int32)
@@ -68,7 +57,7 @@ def allowed_steps(table: NDArray[np.int32]) -> NDArray[np.bool_]:
     return allowed
 
 
-class TokenAutomaton(Constraint):
+class TokenAutomaton(LiftedAutomaton):
     """A constraint from an automaton over bytes with a whole table.
 
     A state is the number of a state of ``dfa``. Ids without text (special tokens, unused ids, padding of the
@@ -123,12 +112,10 @@ class TokenAutomaton(Constraint):
         if closing is None and restricts:
             dfa = dfa.trimmed()
         self.dfa = dfa
-        self.vocabulary = vocabulary
-        self.vocab_size = vocabulary.size if vocab_size is None else int(vocab_size)
         self.eos: tuple[int, ...] = vocabulary.eos
         self.budget = budget
-        self.restricts = restricts
         self.states = dfa.states
+        self._closes = closing is not None
         self.closing: NDArray[np.bool_] = np.zeros(dfa.states, dtype=bool)
         if closing is not None:
             self.closing[np.asarray(closing, dtype=np.int64)] = True
@@ -136,29 +123,38 @@ class TokenAutomaton(Constraint):
             np.full(dfa.states, _FINISHED) if ended is None else ended, dtype=np.int32
         )
         self.hold = None if hold is None else np.asarray(hold, dtype=np.int32)
-        self.ends_texts = hold is not None
-        self._check_arguments()
         self.accepting: NDArray[np.bool_] = np.zeros(dfa.states + 2, dtype=bool)
         np.logical_or(dfa.accepting, self.closing, out=self.accepting[:-2])
         self.accepting[-2] = True
-        self._trie = vocabulary_trie(vocabulary)
-        self._walk = RowWalk(dfa, self._trie)
-        self._sets: dict[int, TokenSet] = {}
-        self._set_bytes = 0
         self._expensive_rows = 0.0
-        self._class_sets: dict[bytes, TokenSet] = {}
-        self._memo: dict[tuple[int, int], int] = {}
-        # If single-byte tokens can make every transition of the automaton, no state is a trap. Otherwise traps are
-        # found and removed once, on the whole table.
+        #: The cost of all compiled walks so far, in nodes; ``None`` as long as there are no compiled kernels.
+        self._visited_nodes: int | None = None
         if tables is not None:
             self.__dict__["_tables"] = tables
-        self._pruned = restricts and not every_state_can_go_on(dfa, self._trie)
-        if self._pruned and not self.tables().allowed[dfa.start].any():
-            raise VocabularyError(self._no_text_message())
+        super().__init__(DenseAutomaton(dfa, self.closing, self.hold), vocabulary, vocab_size, restricts=restricts)
+        self.ends_texts = hold is not None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        closing = self.closing.nonzero()[0] if self._closes else None
+        make = partial(
+            TokenAutomaton,
+            restricts=self.restricts,
+            closing=closing,
+            ended=self.ended,
+            hold=self.hold,
+            budget=self.budget,
+        )
+        return make, (self.dfa, self.vocabulary, self.vocab_size)
+
+    def _has_text(self) -> bool:
+        # If single-byte tokens can make every transition of the automaton, no state is a trap. Otherwise traps are
+        # found and removed once, on the whole table.
+        self._check_arguments()
+        self._pruned = self.restricts and not every_state_can_go_on(self.dfa, self._trie)
+        return not self._pruned or bool(self.tables().allowed[self.dfa.start].any())
 
     def _check_arguments(self) -> None:
         name, size = self.vocabulary.name, self.vocabulary.size
-        self.vocabulary.check_width(self.vocab_size)
         if not self.eos:
             raise VocabularyError(
                 f"{name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
@@ -191,7 +187,7 @@ class TokenAutomaton(Constraint):
         """Bytes of the tables and of the token sets that are remembered."""
         tables: TokenTables | None = self.__dict__.get("_tables")
         whole = () if tables is None else (tables.token_class, tables.next, tables.allowed)
-        return self.dfa.next.nbytes + self._set_bytes + sum(array.nbytes for array in whole)
+        return self.dfa.next.nbytes + self.memory.set_bytes + sum(array.nbytes for array in whole)
 
     @property
     def vocabulary_bytes(self) -> int:
@@ -207,58 +203,42 @@ class TokenAutomaton(Constraint):
         digest.update(repr((self.vocab_size, self.restricts)).encode())
         return digest.digest()
 
-    def automaton(self) -> ByteAutomaton:
-        """The automaton over bytes."""
-        return self._automaton
-
-    @cached_property
-    def _automaton(self) -> DenseAutomaton:
-        return DenseAutomaton(self.dfa, self.closing, self.hold)
-
     # --- token sets -----------------------------------------------------------------------------------------------
 
-    def allowed(self, state: State) -> TokenSet:
-        """The ids allowed in a state, without end-of-sequence."""
+    def _found(self, state: State) -> TokenSet:
         number: int = state  # type: ignore[assignment]
-        known = self._sets.get(number)
-        if known is None:
-            known = self._find_set(number)
-            if known.ids.flags.writeable:  # not shared with a set that was added before
-                known.ids.setflags(write=False)
-                self._set_bytes += known.ids.nbytes
-                if self._set_bytes > _SET_BYTES_LIMIT:
-                    self._sets.clear()
-                    self._class_sets.clear()
-                    self._set_bytes = known.ids.nbytes
-            self._sets[number] = known
-            self._count_cost(known)
-        return known
-
-    def may_end(self, state: State) -> bool:
-        """Whether the state accepts."""
-        return bool(self.accepting[state])  # type: ignore[call-overload]
+        found = self._find_set(number)
+        self._count_cost(found)
+        return found
 
     def _find_set(self, state: int) -> TokenSet:
         if self.closing[state]:
             return TokenSet(True, _NO_IDS)
-        if not self.restricts:
-            if (self.dfa.next != DEAD).all():
-                return TokenSet(False, self._ends)
-            forbidden = ~self._walked(state).mask(self.vocab_size)
-            forbidden[self._textless] = False
-            forbidden[self._ends] = True
-            return TokenSet(False, forbidden.nonzero()[0].astype(np.int32))
-        if "_tables" in self.__dict__:
+        if self.restricts and "_tables" in self.__dict__:
             return self._set_of_classes(self._tables.allowed[state])
-        return self._walked(state)
+        if not self.restricts and (self.dfa.next != DEAD).all():
+            return TokenSet(False, self._ends)
+        return self._walked_set(state)
 
-    def _walked(self, state: int) -> TokenSet:
+    def _walked_set(self, state: int) -> TokenSet:
         """The tokens after whose bytes the text can be continued, by a walk of the trie."""
-        return TokenSet(*self._walk.token_row(state, _NO_IDS, self._textless, self.vocab_size))
+        ids = self._free, self._textless, self.vocab_size
+        kernels = automaton_kernels()
+        if kernels is not None:
+            with contextlib.suppress(KernelFailed):
+                found, visited = compiled_set(kernels, self._trie, self._table, state, *ids)
+                self._visited_nodes = (self._visited_nodes or 0) + visited
+                return found
+        self._visited_nodes = None
+        return walked_set(self._trie, level_walk(self._trie, self._table, [(0, state)]), *ids)
+
+    @cached_property
+    def _table(self) -> DenseTable:  # type: ignore[override]
+        return DenseTable(self.dfa, self._trie)
 
     def _count_cost(self, found: TokenSet) -> None:
         """Compute all rows as tables once single rows have cost about as much."""
-        visited = self._walk.visited
+        visited = self._visited_nodes
         limit = _EXPENSIVE_ROWS if visited is None else _COMPILED_EXPENSIVE_ROWS
         limit += self.dfa.states // _STATES_PER_ROW
         if self._expensive_rows >= limit:
@@ -284,27 +264,16 @@ class TokenAutomaton(Constraint):
         allowed = allowed.copy()
         allowed[-1] = False  # end-of-sequence
         key = allowed.tobytes()
-        known = self._class_sets.get(key)
+        known = self.memory.shared.get(key)
         if known is None:
             order, starts = self._class_members
             sizes = np.diff(starts)
             shorter = 2 * int(sizes[allowed].sum()) <= self.vocab_size
             classes = (allowed if shorter else ~allowed).nonzero()[0]
-            if sizes[classes].sum() > SORTED_BY_MASK:
-                mask = allowed[self._tables.token_class]
-                ids = (mask if shorter else ~mask).nonzero()[0].astype(np.int32)
-            else:
-                ids = np.concatenate([order[:0], *[order[starts[c] : starts[c + 1]] for c in classes.tolist()]])
-                ids.sort()
-            known = TokenSet(shorter, ids)
-            self._class_sets[key] = known
+            listed = [order[starts[c] : starts[c + 1]] for c in classes.tolist()]
+            known = TokenSet(shorter, in_order(np.concatenate([order[:0], *listed]), self.vocab_size))
+            self.memory.shared[key] = known
         return known
-
-    @cached_property
-    def _textless(self) -> NDArray[np.int32]:
-        """Ids without bytes: special tokens, unused ids, padding of the vocabulary."""
-        padding = np.arange(self.vocabulary.size, self.vocab_size, dtype=np.int32)
-        return np.concatenate([self._trie.textless, padding])
 
     @cached_property
     def _ends(self) -> NDArray[np.int32]:
@@ -314,38 +283,23 @@ class TokenAutomaton(Constraint):
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
-    def start(self) -> int:
-        """The start state of ``dfa``."""
-        return self.dfa.start
-
-    def advance(self, state: State, token: int) -> int | None:
-        """The state after the bytes of a token."""
-        key: tuple[int, int] = (state, token)  # type: ignore[assignment]
-        known = self._memo.get(key)
-        if known is None:
-            if len(self._memo) >= _MEMO_LIMIT:
-                self._memo.clear()
-            known = self._memo[key] = self._advance(*key)
-        return None if known == DEAD else known
-
-    def _advance(self, state: int, token: int) -> int:
+    def _advanced(self, state: State, token: int) -> State | None:
+        number: int = state  # type: ignore[assignment]
         if not 0 <= token < self.vocab_size:
-            return DEAD
+            return None
         if "_tables" in self.__dict__:
-            return int(self._tables.next[state, self._tables.token_class[token]])
+            after = int(self._tables.next[number, self._tables.token_class[token]])
+            return None if after == DEAD else after
         text = self.vocabulary.token_bytes[token] if token < self.vocabulary.size else b""
         if not text:
-            return DEAD if self.restricts else state
-        return DEAD if self.closing[state] and self.restricts else self.dfa.walk(text, state)
+            return None if self.restricts else state
+        after = DEAD if self.closing[number] and self.restricts else self.dfa.walk(text, number)
+        return None if after == DEAD else after
 
     def finish(self, state: State) -> State:
         """The finished state, or the state in ``ended``, which records how the text ended."""
         ended = int(self.ended[state])  # type: ignore[call-overload]
         return super().finish(state) if ended == _FINISHED else ended
-
-    def text_end(self, state: State) -> TextEnd:
-        """Whether the state is closing, and the bytes at its end that do not, or may not, belong to the text."""
-        return self.automaton().text_end(state)
 
     def compiled_step(self) -> CompiledStep | None:
         """The byte table, unless traps were removed or ids without text are followed."""

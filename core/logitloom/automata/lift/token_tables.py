@@ -9,14 +9,14 @@ merged when they appear, and a prefix after which every state is dead is dropped
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
-from logitloom.automata.lift import trie_walk
+from logitloom.automata.lift.level_walk import WalkTable, level_walk
 from logitloom.automata.lift.trie import Trie
 
 __all__ = ["TokenClasses", "token_classes"]
@@ -33,7 +33,7 @@ class TokenClasses(NamedTuple):
     next: NDArray[np.int32]
 
 
-class _Functions:
+class _Functions(WalkTable):
     """The functions found so far, and the function after each by byte class.
 
     Function 0 maps every state to the dead state; function 1 is the identity. A function is stored as two rows,
@@ -43,8 +43,8 @@ class _Functions:
 
     def __init__(self, dfa: Dfa, tracker: BudgetTracker) -> None:
         self.tracker = tracker
-        self.width = dfa.classes
-        self.step = dfa.next
+        self.width, self.byte_class = dfa.classes, dfa.byte_class
+        self.table_of_bytes = dfa.next
         every = np.tile(np.arange(dfa.states, dtype=np.int32), (2, 1))
         self.pairs = [every[:, :0], every]
         self.index = {b"": 0, every.tobytes(): 1}
@@ -52,9 +52,9 @@ class _Functions:
         self.then = np.full((64, self.width), _UNKNOWN, dtype=np.int32)
         self.then[0] = 0
 
-    def after(self, functions: NDArray[np.int32], classes: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """The function after one more byte, for arrays of functions and byte classes."""
-        key = functions.astype(np.int64) * self.width + classes
+    def step(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """The function after one more byte. Numbers are less by 1, so that a walk drops the function of dead states."""
+        key = (states.astype(np.int64) + 1) * self.width + self.byte_class.take(read)
         result: NDArray[np.int32] = self.then.ravel()[key]
         unknown = key[result == _UNKNOWN]
         if len(unknown):
@@ -62,7 +62,7 @@ class _Functions:
             asked[unknown] = True
             self._find(np.flatnonzero(asked))
             result = self.then.ravel()[key]
-        return result
+        return result - 1
 
     def _find(self, asked: NDArray[np.int64]) -> None:
         """Compute entries of ``then``, given by their flat indices: many at once, because each is small."""
@@ -78,7 +78,7 @@ class _Functions:
 
     def _find_some(self, functions: list[int], classes: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         targets = np.concatenate([self.pairs[function][1] for function in functions])
-        reached = self.step[targets, classes.repeat(sizes)]
+        reached = self.table_of_bytes[targets, classes.repeat(sizes)]
         alive = reached >= 0
         ends = (_WORD * np.append(0, alive.cumsum())[sizes.cumsum()]).tolist()
         from_bytes = np.concatenate([self.pairs[function][0] for function in functions])[alive].tobytes()
@@ -101,7 +101,7 @@ class _Functions:
 
     def table(self, functions: list[int]) -> NDArray[np.int32]:
         """``[states, functions] int32``: the image of each state, ``DEAD`` for none."""
-        result = np.full((len(functions), len(self.step)), DEAD, dtype=np.int32)
+        result = np.full((len(functions), len(self.table_of_bytes)), DEAD, dtype=np.int32)
         for row, function in enumerate(functions):
             pairs = self.pairs[function]
             result[row, pairs[0]] = pairs[1]
@@ -122,21 +122,9 @@ def token_classes(dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker) -> To
         in the order of the trie.
     """
     functions = _Functions(dfa, tracker)
+    walked = level_walk(trie, functions, [(0, 0)], keep_states=True)
     of_sorted = np.zeros(len(trie.order), dtype=np.int32)
-
-    def step(states: NDArray[np.int32], bytes_read: NDArray[np.uint8]) -> NDArray[np.int32]:
-        # Function 0 maps every state to the dead state, and a walk drops negative states, so numbers are shifted by 1.
-        return functions.after(states + 1, dfa.byte_class[bytes_read]) - 1
-
-    root = np.zeros(1, dtype=np.int64)
-    for nodes, states in trie_walk.levels(trie, step, root, np.zeros(1, dtype=np.int32)):
-        current = states + 1
-        first = trie.first[nodes]
-        own = trie.own[nodes] - first
-        one = (own > 0).nonzero()[0]
-        of_sorted[first[one]] = current[one]
-        for node in (own > 1).nonzero()[0].tolist():
-            of_sorted[first[node] : first[node] + own[node]] = current[node]
+    of_sorted[walked.positions(trie)] = walked.states_after(trie) + 1
     used = np.zeros(len(functions.index), dtype=bool)
     used[of_sorted] = True
     used[0] = True

@@ -1,14 +1,9 @@
-"""The walk of a vocabulary's trie: the tokens that an automaton over bytes can read from a state.
-
-:func:`levels` walks whole levels at once with NumPy and yields every live node together with its state.
-:func:`tokens_at` lists the tokens that end at such nodes. :class:`.row_walk.RowWalk` is the same walk
-for automata with dense tables; it uses kernels and skips subtrees that are allowed as a whole.
-"""
+"""What stands at the nodes of a vocabulary's trie: bytes, children, tokens and texts."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,20 +13,15 @@ from logitloom.automata.array_ranges import members
 from logitloom.automata.lift.trie import Trie
 
 __all__ = [
-    "Step",
     "begins_longer_token",
     "bytes_at",
     "characters_below",
     "children",
     "fewest_tokens",
-    "levels",
     "nodes_along",
     "tokens_at",
     "tokens_below",
 ]
-
-Step = Callable[[NDArray[Any], NDArray[np.uint8]], NDArray[Any]]
-"""Next states for arrays of states and of bytes; negative where there is none."""
 
 
 def children(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -42,6 +32,9 @@ def children(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArra
         nodes: ``[n]``, node numbers.
     """
     counts: NDArray[np.int32] = trie.child_count.take(nodes)
+    if len(nodes) == 1:
+        start = int(trie.child_start[nodes[0]])
+        return np.arange(start, start + int(counts[0])), counts
     return members(trie.child_start.take(nodes), counts), counts
 
 
@@ -49,28 +42,6 @@ def bytes_at(trie: Trie, nodes: NDArray[Any]) -> NDArray[np.uint8]:
     """The last byte of the prefix of each of ``nodes``."""
     found: NDArray[np.uint8] = trie.byte.take(nodes)
     return found
-
-
-def levels(
-    trie: Trie, step: Step, nodes: NDArray[Any], states: NDArray[Any]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-    """Walk below nodes, level by level.
-
-    Args:
-        trie: the trie of a vocabulary.
-        step: next states, for arrays.
-        nodes: ``[n]``, the nodes at which the walk begins; the root is node 0.
-        states: ``[n]``, the state at each of them.
-
-    Yields:
-        The live nodes of the next level and their states: ``[m]`` each.
-    """
-    while len(nodes):
-        below, counts = children(trie, nodes)
-        reached = step(states.repeat(counts), trie.byte.take(below))
-        alive = (reached >= 0).nonzero()[0]
-        nodes, states = below.take(alive), reached.take(alive)
-        yield nodes, states
 
 
 def tokens_at(trie: Trie, nodes: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -12,17 +12,20 @@ References:
 from __future__ import annotations
 
 import threading
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.automaton_kernels import Paths
+from logitloom.automata.lift.level_walk import WalkTable
 from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import Trie
 from logitloom.contract import ByteAutomaton, State
+from logitloom.masks.kernels import ByteTable
 
-__all__ = ["TooMuchWork", "VisitedStates"]
+__all__ = ["BoundedStates", "TooMuchWork", "VisitedStates"]
 
 _NONE: Final = -1
 _FIRST_ROOM: Final = 64
@@ -32,11 +35,15 @@ _FIRST_TRANSITION: Final = 8
 _BYTES_OF_A_UNIT: Final = 32
 
 
+#: Walks look for subtrees that are allowed as a whole where more tokens than this are below their nodes.
+_MANY: Final = 8192
+
+
 class TooMuchWork(Exception):
     """The transitions of a walk would take more work than it may take."""
 
 
-class VisitedStates:
+class VisitedStates(WalkTable):
     """Local numbers of states, and their next states as far as they are computed.
 
     Several threads may use one object: entries never change, and new entries are written under a lock.
@@ -53,6 +60,8 @@ class VisitedStates:
         work: the work of all transitions that were computed, in units that are equal in every process.
         was_cut: whether transitions that would take too much work were left out.
     """
+
+    least_tokens = _MANY
 
     def __init__(self, automaton: ByteAutomaton) -> None:
         given = automaton.byte_classes()
@@ -73,7 +82,7 @@ class VisitedStates:
         self.was_cut = False
         self._begun: set[int] = set()
 
-    def paths(self, trie: Trie, states: NDArray[np.int32] | None = None) -> Paths:
+    def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
         """The runs of some states, or of all, for a walk of a trie, which is the same in each call."""
         if self._paths is None:
             self._paths = RunPaths(self._automaton, trie)
@@ -107,19 +116,19 @@ class VisitedStates:
         return found
 
     def step(
-        self, states: NDArray[np.int32], bytes_read: NDArray[np.uint8], most: int | None = None, cut: bool = False
+        self, states: NDArray[Any], read: NDArray[np.uint8], most: int | None = None, cut: bool = False
     ) -> NDArray[np.int32]:
         """The next states for arrays of states and bytes, -1 for none.
 
         Args:
-            states, bytes_read: ``[n]`` each.
+            states, read: ``[n]`` each.
             most: the work that all transitions together may take; unlimited by default.
             cut: whether transitions that would take more work have no next state, and are not remembered.
 
         Raises:
             TooMuchWork: if the transitions would take more than ``most``, without ``cut``.
         """
-        key = states.astype(np.int64) * self.classes + self.byte_class.take(bytes_read)
+        key = states.astype(np.int64) * self.classes + self.byte_class.take(read)
         found: NDArray[np.int32] = self.table.ravel().take(key)
         unknown = (found < _NONE).nonzero()[0]
         if len(unknown):
@@ -151,6 +160,21 @@ class VisitedStates:
         if state not in self._begun:
             self._begun.add(state)
             self.work += self._cost(state)
+
+    @property
+    def automaton(self) -> ByteTable:
+        """The table, in which entries below -1 are not computed yet."""
+        return ByteTable(self.table, self.every_row, self.byte_class)
+
+    def row(self, state: int) -> Sequence[int]:
+        """One row of the table, in which entries below -1 are not computed yet."""
+        row: Sequence[int] = self.table[state].data
+        return row
+
+    @property
+    def columns(self) -> Sequence[int]:
+        """The column of each byte."""
+        return self._column_of
 
     def after(self, state: int, byte: int) -> int:
         """The number of the state after one byte, -1 for none."""
@@ -186,6 +210,74 @@ class VisitedStates:
             # The numbers come first, because numbering may replace the table.
             numbers = [_NONE if target is None else self._numbered(target) for target in targets]
             self.table.ravel()[keys] = numbers
+
+
+class BoundedStates(WalkTable):
+    """Visited states for one walk, which may take a bounded amount of work and of memory.
+
+    Args:
+        automaton: the automaton of the states.
+        visited: the visited states.
+        most_work: the largest :attr:`VisitedStates.work`.
+        most_bytes: the size of the table above which a compiled walk goes on with a new one.
+        cut: whether transitions above the bound are left out. The first bytes of tokens are always read.
+
+    Attributes:
+        visited: the visited states; a new object after the table has become too large.
+    """
+
+    def __init__(
+        self, automaton: ByteAutomaton, visited: VisitedStates, most_work: int, most_bytes: int, cut: bool = False
+    ) -> None:
+        self.visited = visited
+        self._automaton, self._most_work, self._most_bytes, self._cut = automaton, most_work, most_bytes, cut
+        self._begun = not cut
+
+    @property
+    def least_tokens(self) -> int:  # type: ignore[override]
+        """Subtrees below few tokens are looked for, too, where reading them would come near the bound."""
+        return 0 if self._cut or self.visited.work > self._most_work // 4 else _MANY
+
+    @property
+    def automaton(self) -> ByteTable:
+        """The table of the visited states."""
+        return self.visited.automaton
+
+    def step(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
+        """See :meth:`VisitedStates.step`."""
+        most, self._begun = self._most_work if self._begun else None, True
+        return self.visited.step(states, read, most, self._cut)
+
+    def after(self, state: int, byte: int) -> int:
+        """See :meth:`VisitedStates.after`."""
+        return self.visited.after(state, byte)
+
+    def row(self, state: int) -> Sequence[int]:
+        """See :meth:`VisitedStates.row`."""
+        return self.visited.row(state)
+
+    @property
+    def columns(self) -> Sequence[int]:
+        """The column of each byte."""
+        return self.visited.columns
+
+    def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The next states, and the numbers of the states, which are new if the table has become too large."""
+        if self.visited.nbytes > self._most_bytes:
+            fresh = VisitedStates(self._automaton)
+            distinct, index = np.unique(states, return_inverse=True)
+            renumbered = [fresh.number(self.visited.values[number]) for number in distinct.tolist()]
+            self.visited, states = fresh, np.array(renumbered, dtype=np.int32)[index.ravel()]
+        return states, self.visited.step(states, read, self._most_work)
+
+    def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
+        """See :meth:`VisitedStates.paths`."""
+        return self.visited.paths(trie, states)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the work has stayed below the bound."""
+        return self.visited.work <= self._most_work
 
 
 def _size(state: State) -> int:

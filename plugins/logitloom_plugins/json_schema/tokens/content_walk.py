@@ -1,6 +1,6 @@
 """The walk of a trie inside strings: one table of next states per content, and no machine state for each of them.
 
-The walk is :mod:`logitloom.automata.lift.table_walk`. A word is a token, or a rest of a token (:mod:`.string_rows`).
+The walk is :mod:`logitloom.automata.lift.level_walk`. A word is a token, or a rest of a token (:mod:`.string_rows`).
 The table leaves quotes and backslashes to the caller, because the caller knows what follows the string.
 
 A walk takes a bounded time. Where no word can break a bound on the length, the table has no numbers of characters. Near
@@ -10,18 +10,21 @@ a bound it has those that words reach, and where these are too many for a table 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final, NamedTuple
+from contextlib import suppress
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.automaton_kernels import NO_PATHS, Paths, automaton_kernels
+from logitloom.automata.automaton_kernels import Paths, automaton_kernels
 from logitloom.automata.lift.above_ascii import marks_above_ascii
-from logitloom.automata.lift.row_walk import ascii_columns, default_transitions, followed, levels_of
-from logitloom.automata.lift.table_walk import reached_positions, walked_positions
+from logitloom.automata.lift.compiled_walk import compiled_positions
+from logitloom.automata.lift.default_paths import ascii_columns, default_transitions, followed, levels_of
+from logitloom.automata.lift.level_walk import WalkTable, level_walk
 from logitloom.automata.lift.trie import Trie
 from logitloom.automata.lift.trie_walk import characters_below
-from logitloom.masks.kernels import ByteTable
+from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
@@ -49,37 +52,54 @@ Places = NDArray[np.int32] | NDArray[np.int64]
 Reached = tuple[Places, NDArray[np.int64], list[tuple[int, int]], Ends]
 
 
-class _Table(NamedTuple):
+class _Table(WalkTable):
     """The automaton of a content, with codes for quotes and backslashes: ``-2 - 2 * state``, and one less.
 
     Where characters are counted, its states are pairs: ``(count - first) * states + state``.
 
-    Attributes:
+    Args:
         automaton: the table.
         states: number of states of the content.
         first: the least number of characters.
-        known: which subtrees may be skipped, by the height of a trie for which that is known.
     """
 
-    automaton: ByteTable
-    states: int
-    first: int
-    known: dict[int, Paths]
+    # With fewer pairs, a level is not searched for subtrees that may be skipped.
+    least_pairs = 64
+    least_tokens = 0
+    leaves = True
+
+    def __init__(self, automaton: ByteTable, states: int, first: int) -> None:
+        self._table, self.states, self.first = automaton, states, first
+        #: Which subtrees may be skipped, by the height of a trie for which that is known.
+        self._paths: dict[int, Paths] = {}
+
+    @property
+    def automaton(self) -> ByteTable:
+        """The table."""
+        return self._table
+
+    @cached_property
+    def loops(self) -> NDArray[np.bool_]:  # type: ignore[override]
+        """``[pairs] bool``: whether most ASCII characters lead back."""
+        following, _, byte_class = self._table
+        default = default_transitions(following, ascii_columns(byte_class[:128].tobytes()))
+        loops: NDArray[np.bool_] = default == np.arange(len(following))
+        return loops
 
     def pairs(self, begun: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
         """Nodes with the table's states, of nodes with a state of the content and a number of characters each."""
         return [(node, (count - self.first) * self.states + content_state) for node, content_state, count in begun]
 
-    def step(self, pairs: Places, read: NDArray[np.uint8]) -> Places:
+    def step(self, states: Places, read: NDArray[np.uint8]) -> Places:
         """The next states or codes for arrays of states and bytes, -1 for none."""
-        found: Places = self.automaton.next[pairs, self.automaton.byte_class.take(read)]
+        found: Places = self._table.next[states, self._table.byte_class.take(read)]
         return found
 
-    def paths(self, trie: Trie) -> Paths:
+    def paths(self, trie: Trie, states: Places | None = None) -> Paths:
         """Which characters leave the path that most characters take, counting them where the content does."""
-        following, _, byte_class = self.automaton
+        following, _, byte_class = self._table
         heights = trie.longest
-        if heights not in self.known:
+        if heights not in self._paths:
             kernels = automaton_kernels()
             columns = ascii_columns(byte_class[:128].tobytes())
             levels = max(heights - 1, 0).bit_length() if following.shape[0] <= _MOST_FOLLOWED else 0
@@ -87,16 +107,16 @@ class _Table(NamedTuple):
             given = marks_above_ascii(following, byte_class, default)
             low, high, marks = followed(kernels, following, columns, default, given, levels)
             rows = levels_of(trie, levels) * (len(following) + 1)
-            self.known[heights] = Paths(low, high, marks, rows, len(following))
-        return self.known[heights]
+            self._paths[heights] = Paths(low, high, marks, rows, len(following))
+        return self._paths[heights]
 
     @property
     def size(self) -> int:
         """The number of pairs."""
-        return len(self.automaton.next)
+        return len(self._table.next)
 
 
-class _Computed:
+class _Computed(WalkTable):
     """The same without a table: the states after each byte are computed when they are asked for.
 
     Args:
@@ -104,7 +124,7 @@ class _Computed:
         plain: ``[256]``, whether a byte stands for itself.
     """
 
-    automaton: None = None
+    leaves = True
     first = 0
 
     def __init__(self, context: StringContext, plain: NDArray[np.bool_]) -> None:
@@ -121,24 +141,20 @@ class _Computed:
         """See :class:`_Table`."""
         return [(node, count * self.states + content_state) for node, content_state, count in begun]
 
-    def paths(self, trie: Trie) -> Paths:
-        """No subtree is skipped."""
-        return NO_PATHS
-
-    def step(self, pairs: Places, read: NDArray[np.uint8]) -> Places:
+    def step(self, states: Places, read: NDArray[np.uint8]) -> Places:
         """See :class:`_Table`."""
-        counts, states = np.divmod(pairs.astype(np.int64), self.states)
-        between = self._boundaries.take(states)
+        counts, inner = np.divmod(states.astype(np.int64), self.states)
+        between = self._boundaries.take(inner)
         following = np.minimum(counts + between, self._limit)
-        target = self._automaton.next[states, self._automaton.byte_class.take(read)]
+        target = self._automaton.next[inner, self._automaton.byte_class.take(read)]
         alive = self._plain.take(read) & (target >= 0)
         if self._living is not None:
             alive &= self._living.take(target)
         if self._alive is not None:
             alive &= self._alive(following, np.maximum(target, 0))
         found: NDArray[np.int64] = np.where(alive, following * self.states + target, -1)
-        found = np.where((read == _QUOTE) & between, -2 - 2 * pairs, found)
-        return np.where((read == _BACKSLASH) & between, -3 - 2 * pairs, found) if self._escapes else found
+        found = np.where((read == _QUOTE) & between, -2 - 2 * states, found)
+        return np.where((read == _BACKSLASH) & between, -3 - 2 * states, found) if self._escapes else found
 
 
 class ContentWalk:
@@ -169,8 +185,13 @@ class ContentWalk:
             positions, ends = self(trie, context.unbounded, [(node, state, 0) for node, state, _ in begun])
             return positions, _counted_ends(trie, context, begun, ends)
         table = self._table(context, trie, begun)
-        positions, left = walked_positions(trie, table, table.pairs(begun))
-        return positions, _ends(table, left)
+        kernels, pairs = automaton_kernels(), table.pairs(begun)
+        if kernels is not None and table.automaton is not None:
+            with suppress(KernelFailed):
+                positions, left = compiled_positions(kernels, trie, table, pairs)
+                return positions, _ends(table, left)
+        walked = level_walk(trie, table, pairs)
+        return walked.positions(trie), _ends(table, walked.left)
 
     def _keeps_within_bounds(self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]]) -> bool:
         """Whether no word below some nodes leads where the bounds on the length leave no end."""
@@ -231,11 +252,12 @@ class ContentWalk:
         return positions, which, states, ends
 
     def _reached(self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int, int]]) -> Reached:
-        positions, states, left = reached_positions(trie, table, table.pairs(begun))
+        walked = level_walk(trie, table, table.pairs(begun), keep_states=True)
+        positions, states = walked.positions(trie), walked.states_after(trie)
         different, which = _distinct(states, table.size)
         counted = [divmod(state, table.states) for state in different.tolist()]
         reached = [(content_state, table.first + count) for count, content_state in counted]
-        return positions, which, reached, _ends(table, left)
+        return positions, which, reached, _ends(table, walked.left)
 
     def _table(self, context: StringContext, trie: Trie, begun: list[tuple[int, int, int]]) -> _Table | _Computed:
         """The table of a content: of all numbers of characters, or of those that the words reach if these are many."""
@@ -274,7 +296,7 @@ class ContentWalk:
         table[:, classes + 1] = np.where(np.tile(automaton.accepting, counts) & between, codes, -1)
         if escapes:
             table[:, classes + 2] = np.where(between, codes - 1, -1)
-        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, first, {})
+        return _Table(ByteTable(table, np.ones(pairs, dtype=bool), byte_class), automaton.states, first)
 
 
 def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

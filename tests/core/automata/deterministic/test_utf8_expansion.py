@@ -7,7 +7,8 @@ import pytest
 
 from logitloom.automata import compile_pattern
 from logitloom.automata.deterministic import utf8_expansion
-from logitloom.automata.lift.row_walk import RowWalk
+from logitloom.automata.lift.dense_table import DenseTable
+from logitloom.automata.lift.level_walk import level_walk
 from logitloom.automata.lift.trie import vocabulary_trie
 from tests.core.automata.vocabularies import mixed
 
@@ -52,5 +53,6 @@ def test_a_first_row_touches_few_blocks(monkeypatch: pytest.MonkeyPatch) -> None
     )
     dfa = compile_pattern(r"ab: \w{200}")
     assert dfa.states > 50_000
-    RowWalk(dfa, vocabulary_trie(mixed())).row(dfa.start, 100)
+    trie = vocabulary_trie(mixed())
+    level_walk(trie, DenseTable(dfa, trie), [(0, dfa.start)])
     assert len(filled) <= 6

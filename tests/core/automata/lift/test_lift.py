@@ -244,7 +244,7 @@ class TestAgainstBruteForce:
         vocabulary = every_byte(*(bytes([a, b]) for a in LETTERS for b in LETTERS))
         expected = lift(Search(b"ab("), vocabulary).allowed((b"a", 0))
         monkeypatch.setattr(MODULE, "_MOST_TABLE_BYTES", 0)
-        monkeypatch.setattr(MODULE, "_MOST_SET_BYTES", 0)
+        monkeypatch.setattr("logitloom.automata.lift.state_memory._CAPACITY", 0)
         constraint = lift(Search(b"ab("), vocabulary)
         for _ in range(3):
             constraint.allowed((b"", 0))
@@ -305,7 +305,7 @@ def test_automata_without_runs_are_walked_with_many_tokens_below_a_node():
     for work in (MODULE._MOST_WORK, 1):
         with (
             mock.patch.object(MODULE, "automaton_kernels", return_value=None),
-            mock.patch.object(MODULE, "_MANY", 0),
+            mock.patch("logitloom.automata.lift.visited._MANY", 0),
             mock.patch.object(MODULE, "_MOST_WORK", work),
         ):
             ids = lift(Brackets(), vocabulary).allowed(0).listed(vocabulary.size).tolist()

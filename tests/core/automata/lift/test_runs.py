@@ -76,7 +76,7 @@ def test_runs_are_as_long_as_counted_repeats(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", COUNTED)
 def test_masks_with_runs_equal_masks_without(pattern: str) -> None:
     words = vocabulary()
-    with mock.patch.object(lift, "_MANY", -1):
+    with mock.patch("logitloom.automata.lift.visited._MANY", -1):
         found = lifted(lazy(pattern), words)
         with mock.patch.object(lift, "automaton_kernels", return_value=None):
             plain = lifted(lazy(pattern), words)
@@ -98,8 +98,12 @@ def test_masks_with_runs_equal_masks_without(pattern: str) -> None:
 def test_masks_of_whole_automata_are_those_of_single_tokens(pattern: str, kernels: bool) -> None:
     words, dfa = vocabulary(), compile_pattern(pattern)
     found = load_kernels() if kernels else None
-    with mock.patch("logitloom.automata.lift.row_walk.automaton_kernels", return_value=found):
+    room = "logitloom.automata.lift"
+    with (
+        mock.patch(f"{room}.token_automaton.automaton_kernels", return_value=found),
+        mock.patch(f"{room}.default_paths.automaton_kernels", return_value=found),
+    ):
         automaton = TokenAutomaton(dfa, words)
         for state in range(min(dfa.states, 40)):
             alive = [token for token, text in enumerate(words.token_bytes) if text and dfa.walk(text, state) >= 0]
-            assert automaton._walked(state).listed(words.size).tolist() == alive
+            assert automaton._walked_set(state).listed(words.size).tolist() == alive

@@ -344,11 +344,11 @@ def test_the_tokens_allowed_by_the_constraint_leave_end_of_sequence_out(pattern:
 
 
 def test_forgotten_rows_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitloom.automata.lift.token_automaton._SET_BYTES_LIMIT", 100)
+    monkeypatch.setattr("logitloom.automata.lift.state_memory._CAPACITY", 100)
     automaton = walked(compile_pattern(r"(\w+|[^\w\s])*"), mixed())
     for state in visited(automaton, 40, 10) * 2:
         assert automaton.row(state).tolist() == brute_force(automaton, state)
-    assert len(automaton._sets) == 1
+    assert len(automaton.constraint.memory.sets) <= 1
 
 
 @pytest.mark.parametrize("pattern", ["[a-c ]*", "a{3}|b[a-c]{9}c", "(a|bc)*b", "é{3}", "[a-é]{2,4}"])

@@ -1,0 +1,263 @@
+"""The walk of a vocabulary's trie with an automaton over bytes, level by level with NumPy.
+
+A walk carries pairs (node, state) and drops a pair when the state is dead, so the number of visited nodes grows with
+the number of allowed tokens. Where many tokens are below the nodes, the walk skips subtrees that are allowed as a whole
+(:mod:`.default_paths`). :mod:`.compiled_walk` is the same walk with compiled loops.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.array_ranges import joined, members
+from logitloom.automata.automaton_kernels import NO_PATHS, Paths
+from logitloom.automata.lift.default_paths import reads_on
+from logitloom.automata.lift.trie import HIGH_PARTIAL, Trie
+from logitloom.automata.lift.trie_walk import bytes_at, children
+from logitloom.contract import TokenSet
+from logitloom.masks.kernels import ByteTable
+
+__all__ = ["NEVER", "WalkTable", "Walked", "in_order", "level_walk", "one_by_one", "token_set_of", "walked_set"]
+
+#: A value of :attr:`WalkTable.least_tokens` with which no walk looks for subtrees.
+NEVER: Final = 1 << 62
+# A level with fewer nodes, and at most so many tokens below them, is walked node by node, without arrays.
+_THIN: Final = 24
+_THIN_TOKENS: Final = 191
+# A list with more tokens than this is sorted by writing a mask of the vocabulary.
+_SORTED_BY_MASK: Final = 4096
+
+
+class WalkTable(ABC):
+    """An automaton over bytes as a walk asks it: its states are numbers, and next states come in arrays.
+
+    Attributes:
+        least_pairs, least_tokens: a walk looks for subtrees that are allowed as a whole where it has more pairs, and
+            more tokens are below their nodes.
+        reads_single: whether :meth:`row` is fast, so that short walks go node by node.
+        leaves: whether entries below -1 are left to the caller. Otherwise there are none.
+        has_paths: whether the paths of all states are known already.
+        loops: ``[states] bool``, the states whose default transition is a loop; ``None`` if they are not known.
+    """
+
+    least_pairs: int = 0
+    least_tokens: int = NEVER
+    reads_single: bool = False
+    leaves: bool = False
+    has_paths: bool = False
+    loops: NDArray[np.bool_] | None = None
+
+    @property
+    def automaton(self) -> ByteTable | None:
+        """The transition table for compiled loops; ``None`` if every next state is computed."""
+        return None
+
+    @abstractmethod
+    def step(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
+        """The next states for arrays of states and bytes: -1 for none, below -1 for what is left to the caller."""
+
+    def after(self, state: int, byte: int) -> int:
+        """The next state of one state after one byte, -1 for none."""
+        return int(self.step(np.array([state]), np.array([byte], dtype=np.uint8))[0])
+
+    def row(self, state: int) -> Sequence[int]:
+        """The next states of one state by column, below -1 for those that :meth:`after` computes."""
+        found: list[int] = self.step(np.full(256, state), np.arange(256, dtype=np.uint8)).tolist()
+        return found
+
+    @property
+    def columns(self) -> Sequence[int]:
+        """The column of each byte in :meth:`row`."""
+        return range(256)
+
+    def fill(self, states: NDArray[Any]) -> None:  # noqa: B027 - most tables have no rows to fill
+        """Fill the rows of some states of the table, if they are not filled yet."""
+
+    def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Compute the entries below -1 at which a compiled loop has stopped.
+
+        Returns:
+            The numbers of the states, which may have changed, and the next states; ``None`` if the table leaves such
+            entries to the caller.
+        """
+        return None
+
+    def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
+        """The default paths of some states, or of all, for a walk of a trie."""
+        return NO_PATHS
+
+
+class Walked(NamedTuple):
+    """The tokens that a walk has found.
+
+    Each token ends at a node of ``alive``, or it begins with the prefix of a node of ``whole``, ``dead`` or ``left``.
+
+    Attributes:
+        alive: the nodes at which the state is alive, and below which the walk went on.
+        whole: nodes of which all tokens are allowed, those at the node included.
+        dead: the first nodes at which the state is dead; empty if states were kept, or if entries are left.
+        states: the states at ``alive`` and then those at ``whole``; empty unless they were kept.
+        left: pairs of a node and an entry below -1, which the walk left to the caller.
+    """
+
+    alive: NDArray[Any]
+    whole: NDArray[Any]
+    dead: NDArray[Any]
+    states: NDArray[Any]
+    left: list[list[int]]
+
+    def spans(self, trie: Trie) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The first positions and the numbers of tokens of ranges of ``Trie.order``, in the order of ``states``."""
+        first = trie.first.take(np.concatenate([self.alive, self.whole]))
+        last = np.concatenate([trie.own.take(self.alive), trie.last.take(self.whole)])
+        return first, last - first
+
+    def positions(self, trie: Trie) -> NDArray[Any]:
+        """``[tokens]``: the positions of the tokens in ``Trie.order``, in no order."""
+        return members(*self.spans(trie))
+
+    def states_after(self, trie: Trie) -> NDArray[Any]:
+        """``[tokens]``: the state after each of :meth:`positions`."""
+        return self.states.repeat(self.spans(trie)[1])
+
+
+def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_states: bool = False) -> Walked:
+    """Walk below some nodes.
+
+    Args:
+        trie: the trie of a vocabulary.
+        table: the automaton.
+        begun: nodes, each with the state at the node; the root is node 0. The tokens at these nodes are not found.
+        keep_states: whether the state after each token is wanted. Then only subtrees below states with a loop on
+            themselves are allowed as a whole.
+    """
+    nodes, states = np.array(begun, dtype=np.int64).reshape(-1, 2).T
+    alive: list[NDArray[Any]] = []
+    whole: list[NDArray[Any]] = []
+    dead: list[NDArray[Any]] = []
+    states_alive: list[NDArray[Any]] = []
+    states_whole: list[NDArray[Any]] = []
+    left: list[list[int]] = []
+    # Where states are kept, single nodes are not read, and dead nodes are not needed.
+    searches = table.least_tokens < NEVER and (not keep_states or table.loops is not None)
+    while len(nodes):
+        below, counts = children(trie, nodes)
+        thin = table.reads_single and not keep_states and len(below) < _THIN
+        if thin and not _more_tokens_below(trie, nodes, _THIN_TOKENS):
+            for kind, found in zip((alive, dead), one_by_one(trie, table, nodes, states), strict=True):
+                kind.append(found)
+            break
+        table.fill(states)
+        reached = table.step(states.repeat(counts), bytes_at(trie, below))
+        live = reached >= 0
+        kept = live.nonzero()[0]
+        nodes, states = below, reached
+        if len(kept) < len(below):
+            nodes, states = below.take(kept), reached.take(kept)
+            if table.leaves:
+                special = (reached < -1).nonzero()[0]
+                left += np.stack([below.take(special), reached.take(special)], axis=1).tolist()
+            elif not keep_states:
+                dead.append(below.take((~live).nonzero()[0]))
+        if searches and len(nodes) > table.least_pairs and _more_tokens_below(trie, nodes, table.least_tokens):
+            known = _allowed_as_a_whole(trie, table, nodes, states)
+            if keep_states and table.loops is not None:
+                # Most characters do not leave the state. A token that ends within a character does.
+                known &= table.loops.take(states) & (trie.marks.take(nodes) & HIGH_PARTIAL == 0)
+            done = known.nonzero()[0]
+            if len(done):
+                whole.append(nodes.take(done))
+                if keep_states:
+                    states_whole.append(states.take(done))
+                further = (~known).nonzero()[0]
+                nodes, states = nodes.take(further), states.take(further)
+        alive.append(nodes)
+        if keep_states:
+            states_alive.append(states)
+    return Walked(joined(alive), joined(whole), joined(dead), joined(states_alive + states_whole), left)
+
+
+def _allowed_as_a_whole(trie: Trie, table: WalkTable, nodes: NDArray[Any], states: NDArray[Any]) -> NDArray[np.bool_]:
+    """For each pair whether every token below the node is allowed; leaves count only where this costs nothing."""
+    if table.has_paths:
+        return reads_on(table.paths(trie), trie, nodes, states)
+    inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
+    known = np.zeros(len(nodes), dtype=bool)
+    nodes, states = nodes.take(inner), states.take(inner)
+    known[inner] = reads_on(table.paths(trie, states), trie, nodes, states)
+    return known
+
+
+def _more_tokens_below(trie: Trie, nodes: NDArray[Any], most: int) -> bool:
+    """Whether more than ``most`` tokens are below some nodes, without those at the nodes."""
+    return not most or int((trie.last.take(nodes) - trie.own.take(nodes)).sum()) > most
+
+
+def one_by_one(
+    trie: Trie, table: WalkTable, nodes: NDArray[Any], states: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Walk below some pairs node by node: the nodes whose state is alive, and the first nodes whose state is dead."""
+    alive: list[int] = []
+    dead: list[int] = []
+    child_start, child_count, byte = trie.views
+    row_of, columns = table.row, table.columns
+    stack: list[tuple[int, int]] = list(zip(nodes.tolist(), states.tolist(), strict=True))
+    while stack:
+        node, state = stack.pop()
+        begin, count = child_start[node], child_count[node]
+        if count:
+            row = row_of(state)
+            for child in range(begin, begin + count):
+                target = row[columns[byte[child]]]
+                if target < -1:
+                    target = table.after(state, byte[child])
+                if target < 0:
+                    dead.append(child)
+                else:
+                    alive.append(child)
+                    stack.append((child, target))
+    return np.array(alive, dtype=np.int64), np.array(dead, dtype=np.int64)
+
+
+def walked_set(trie: Trie, walked: Walked, free: NDArray[np.int32], textless: NDArray[np.int32], size: int) -> TokenSet:
+    """The tokens of a walk as a token set.
+
+    Args:
+        trie: the trie.
+        walked: the result of the walk from the root.
+        free: further ids of the set, which have no text.
+        textless: all ids without text.
+        size: number of ids in all.
+    """
+    first, counts = walked.spans(trie)
+    if 2 * (int(counts.sum()) + len(free)) <= size:
+        return token_set_of(np.concatenate([trie.order.take(members(first, counts)), free]), size)
+    first = trie.first.take(walked.dead)
+    others = trie.order.take(members(first, trie.last.take(walked.dead) - first))
+    without = textless if not len(free) else textless[~np.isin(textless, free)]
+    return TokenSet(False, in_order(np.concatenate([others, without]), size))
+
+
+def token_set_of(ids: NDArray[np.int32], size: int) -> TokenSet:
+    """The token set of some ids, each once, in any order."""
+    if 2 * len(ids) <= size:
+        return TokenSet(True, in_order(ids, size))
+    mask = np.ones(size, dtype=bool)
+    mask[ids] = False
+    return TokenSet(False, mask.nonzero()[0].astype(np.int32))
+
+
+def in_order(ids: NDArray[np.int32], size: int) -> NDArray[np.int32]:
+    """Some ids below ``size``, each once, sorted."""
+    if len(ids) <= _SORTED_BY_MASK:
+        ids = ids.copy()
+        ids.sort()
+        return ids
+    mask = np.zeros(size, dtype=bool)
+    mask[ids] = True
+    return mask.nonzero()[0].astype(np.int32)
