@@ -39,8 +39,6 @@ State = Hashable
 UNKNOWN: Final = 2**31 - 1
 """In arrays of numbers of tokens: a constraint cannot tell."""
 
-_LONGEST_RUN: Final = 4096
-
 
 class Ended(Enum):
     """The states of rows that go no further. The processor base adds them; constraints never see them.
@@ -255,6 +253,7 @@ class Constraint(ABC):
         unlimited_because: why it is unknown how many tokens complete a text, in sentences; empty if it is known.
         exact_least: whether :meth:`least_tokens` is the least number, not a bound above it. Messages about bounds say
             "about".
+        most_forced: the most tokens of one answer of :meth:`forced` as it is defined here.
     """
 
     vocabulary: Vocabulary
@@ -265,6 +264,7 @@ class Constraint(ABC):
     gives_way: bool = False
     unlimited_because: str = ""
     exact_least: bool = True
+    most_forced: int = 4096
 
     @property
     @abstractmethod
@@ -305,7 +305,7 @@ class Constraint(ABC):
         """The tokens that must come next while exactly one continuation is allowed, without end-of-sequence."""
         run: list[int] = []
         reached: State | None = state
-        while reached is not None and len(run) < _LONGEST_RUN and not self.may_end(reached):
+        while reached is not None and len(run) < self.most_forced and not self.may_end(reached):
             members = self.allowed(reached)
             if not members.allowed or len(members.ids) != 1:
                 break

@@ -174,16 +174,16 @@ class _Wrapped:
 
     def __call__(self, text: bytes | str) -> list[int]:
         data = text.encode() if isinstance(text, str) else bytes(text)
-        ids = []
-        while data:
-            for size in range(min(len(data), self._longest), 0, -1):
-                token = self._ids.get(data[:size])
+        ids, start = [], 0
+        while start < len(data):
+            for end in range(min(len(data), start + self._longest), start, -1):
+                token = self._ids.get(data[start:end])
                 if token is not None:
                     ids.append(token)
-                    data = data[size:]
+                    start = end
                     break
             else:
-                data = data[1:]
+                start += 1
         return ids
 
 

@@ -59,6 +59,7 @@ class MatcherConstraint(Constraint):
     _made_completions: TokenCompletions | None
 
     exact_least = False
+    most_forced = 64  # each of them takes a mask of the engine
 
     def __init__(
         self,

@@ -181,7 +181,8 @@ class Json(ConstraintProcessor):
         try:
             return self._table(document, self.strict is not False or self.engine == "auto"), None
         except (BudgetExceeded, UnsupportedSchema, UnsupportedPattern) as error:
-            if self.engine == "table" or clock.remaining <= 0:
+            # The engine looks at the rest of a listed text in each step.
+            if self.engine == "table" or clock.remaining <= 0 or _longest_listed(document) > self.max_states:
                 raise
             try:
                 return None, self._by_library("llguidance", document)
@@ -238,3 +239,17 @@ class Json(ConstraintProcessor):
             # A text may then reach a state that bytes can leave and tokens cannot; the general walk looks ahead.
             return lift(table, vocabulary, vocab_size)
         return SchemaConstraint(table, vocabulary, vocab_size)
+
+
+def _longest_listed(document: Any) -> int:
+    """The number of characters of the longest text in ``const`` and ``enum``."""
+    longest, waiting = 0, [(document, False)]
+    while waiting:
+        value, listed = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(part, listed or key in ("const", "enum")) for key, part in value.items()]
+        elif isinstance(value, list):
+            waiting += [(part, listed) for part in value]
+        elif isinstance(value, str) and listed:
+            longest = max(longest, len(value))
+    return longest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
@@ -229,9 +230,15 @@ def tool_format(given: Any) -> ToolFormat:
         try:
             given = load_plugin("tool_formats", given)
         except UnknownPlugin as error:
-            names = ", ".join(record.name for record in available("tool_formats"))
+            near = difflib.get_close_matches(given, [record.name for record in available("tool_formats")], 3)
+            hint = (
+                f"Did you mean {' or '.join(map(repr, near))}?"
+                if near
+                else ("'logitloom plugins --kind tool_formats' lists the names.")
+            )
             raise OptionError(
-                f"Option 'format' of 'tool_call' is {given!r}; give a table, 'auto', or one of: {names}."
+                f"Option 'format' of 'tool_call' is {given!r:.80}; give the name of a format, a table, or 'auto'. "
+                f"{hint}"
             ) from error
     if isinstance(given, ToolFormat):
         return given

@@ -198,6 +198,13 @@ def test_a_listed_text_that_takes_too_many_states_is_an_error_beforehand(keyword
             compile_schema(whole)
 
 
+def test_a_listed_text_that_takes_too_many_states_is_left_to_no_engine() -> None:
+    """An engine that looks at the rest of the text in each step would take hours."""
+    for schema in ({"const": "x" * 120_000}, {"items": {"enum": ["a", {"b": ["y" * 120_000]}]}}):
+        with pytest.raises(BudgetExceeded, match="more than 100000 characters of a listed text"):
+            processors.load(("json", {"schema": schema}))
+
+
 def test_many_alternatives_over_strings_are_read_at_once() -> None:
     branches = [
         {"properties": {"kind": {"minLength": n}, f"p{n}": {"type": "integer"}}, "required": [f"p{n}"]}
