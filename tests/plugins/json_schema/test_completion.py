@@ -129,6 +129,46 @@ def test_every_beginning_has_a_completion_that_counts_down(name: str, policy: st
             text += bytes([byte])
 
 
+#: What differs in an array, and how many items there are at least.
+DIFFERENT: dict[str, tuple[Any, int]] = {
+    "short strings": ({"type": "string", "maxLength": 5}, 30),
+    "strings that need escapes": ({"type": "string", "pattern": '^["\\\\\n]{0,2}$'}, 7),
+    "strings above ASCII": ({"type": "string", "pattern": "^[é東🙂]{1,2}$"}, 7),
+    "numbers": ({"type": "number", "multipleOf": 0.5}, 25),
+    "kinds": ({"enum": ["a", "b", 1, 2, 2.5, None, True, [1], {"a": 1}]}, 7),
+    "alternatives": ({"anyOf": [{"type": "string", "pattern": "^x"}, {"type": "integer", "multipleOf": 3}]}, 20),
+}
+
+
+@pytest.mark.parametrize("escapes", ["any", "minimal", "ascii"])
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_completions_of_different_items_count_down_at_every_byte(name: str, escapes: str) -> None:
+    items, least = DIFFERENT[name]
+    schema = SchemaAutomaton(
+        compile_schema(
+            {"type": "array", "items": items, "minItems": least, "uniqueItems": True},
+            SchemaOptions(Whitespace("compact"), escapes),
+        )
+    )
+    dice = random.Random(name)
+    state, text = schema.start(), b""
+    for _ in range(least):
+        rest = schema.completion(state)
+        assert rest is not None, text
+        at = state
+        for size in range(1, len(rest) + 1):
+            at = schema.step(at, rest[size - 1])
+            assert schema.completion(at) == rest[size:], (text, rest[:size])
+        json.loads(text + rest)
+        # Another byte than that of the completion, and then the completion up to the next item.
+        steps = [(byte, after) for byte in range(256) if (after := schema.step(state, byte)) is not None]
+        byte, state = dice.choice(steps)
+        text += bytes([byte])
+        rest = schema.completion(state) or b""
+        ahead = rest[: rest.find(b",") + 1]
+        state, text = (schema.read(state, ahead) if ahead else state), text + ahead
+
+
 def words(name: str) -> Vocabulary:
     """Each byte, and pieces of texts that the schema accepts."""
     dice = random.Random(name)

@@ -194,7 +194,9 @@ class Completions:
             if at in seen:
                 continue
             seen.add(at)
-            rest = self._with_item(at, ahead)
+            rest = self._chosen(at)
+            if rest is None:
+                rest = self._with_item(at, ahead)
             work += _READ * len(rest or ahead)
             if rest is not None:
                 found = text + rest
@@ -209,6 +211,40 @@ class Completions:
         self.work += work
         return found
 
+    def _chosen(self, position: Position) -> bytes | None:
+        """The completion of a string or number that begins an item of :meth:`_others`; ``None`` if there is none.
+
+        So what was chosen before the item is chosen within it.
+        """
+        machine, items = self._machine, self._items_of(position.items)
+        state, _, text, escape = machine.states[position.state], *position.items[1:]
+        if not items or not text:
+            return None
+        if isinstance(state, NumberState):
+            content, begun = Content(state.numbers.automaton), text
+        elif isinstance(state, TextState | EscapeState) and not isinstance(state.context, NameContext):
+            content, begun = state.context.content, text[1:]
+        else:
+            return None
+        quoted, taken = not isinstance(state, NumberState), frozenset(items)
+        first: dict[Output, tuple[bytes, Canonical]] = {}
+        for answer, written, value in self._short_values(content, quoted, 1 << len(items).bit_length()):
+            if value not in taken:
+                first.setdefault(answer, (written, value))
+        self.work += _MEMBER
+        found = []
+        for answer, (written, value) in first.items():
+            raw = json.loads(written).encode() if quoted else written
+            if not raw.startswith(begun):
+                continue
+            rest = self._escaped(raw[len(begun) :]) + b'"' if quoted else raw[len(begun) :]
+            if rest.startswith(escape):
+                found.append(self._complete(position, (answer, rest[len(escape) :], value)))
+        rests = [rest for rest in found if rest is not None]
+        best = min(rests, key=_shortlex, default=None)
+        end = None if best is None else machine.read(position, best, can_end=False)
+        return best if end is not None and machine.ends(end) else None
+
     def _with_item(self, position: Position, ahead: bytes) -> bytes | None:
         """The text that ends the current item as a completion does, and is then short; ``None`` if an item repeats."""
         machine = self._machine
@@ -222,12 +258,21 @@ class Completions:
         end = None if rest is None else machine.read(at, rest, can_end=False)
         return ahead[:size] + rest if rest is not None and end is not None and machine.ends(end) else None
 
-    def _complete(self, position: Position) -> bytes | None:
+    def _complete(self, position: Position, item: tuple[Output, bytes, Canonical] | None = None) -> bytes | None:
+        """The completion of a position, whose current item ends so: its answer, its rest, and the canonical value."""
         number, stack, written, items = position
         self._items = self._items_of(items)
         names = frozenset() if stack is None else stack.entry.names
         state = self._machine.states[number]
-        found = self._joined(self._local(state, names, written), stack)
+        if item is None:
+            texts = self._local(state, names, written)
+        else:
+            answer, rest_of_item, value = item
+            self._items = (*self._items, value)
+            texts = {answer: rest_of_item}
+            if isinstance(state, NumberState):
+                texts = self._going_on(state.back, texts, names)
+        found = self._joined(texts, stack)
         if found is None:
             return None
         text, rest = found
