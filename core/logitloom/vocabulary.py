@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,13 @@ from numpy.typing import NDArray
 from logitloom.arguments import ids, shown
 from logitloom.errors import VocabularyError
 
-__all__ = ["Vocabulary", "read_tokenizers_with", "vocabulary_of"]
+__all__ = ["Vocabulary", "kept_with_vocabulary", "read_tokenizers_with", "vocabulary_of"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: The largest number of results of one function that are remembered for a vocabulary.
+_MOST_KEPT: Final = 64
 
 
 class Vocabulary:
@@ -158,6 +165,38 @@ class Vocabulary:
         if 0 <= token < self.size and self.token_bytes[token]:
             return repr(self.token_bytes[token].decode("utf-8", "backslashreplace"))
         return f"<id {token}>"
+
+
+def kept_with_vocabulary(
+    function: Callable[Concatenate[Vocabulary, P], R],
+) -> Callable[Concatenate[Vocabulary, P], R]:
+    """Remember the last results of a function of a vocabulary for as long as the vocabulary is in use.
+
+    The further arguments of the function are hashable. Its results must not refer to the vocabulary,
+    which would stay in use otherwise.
+
+    Example:
+        >>> @kept_with_vocabulary
+        ... def ids_of(vocabulary, text):
+        ...     return [token for token, each in enumerate(vocabulary.token_bytes) if each == text]
+        >>> words = Vocabulary([b"a", b"b", b"a"])
+        >>> ids_of(words, b"a"), ids_of(words, b"a") is ids_of(words, b"a")
+        ([0, 2], True)
+    """
+    kept: WeakKeyDictionary[Vocabulary, dict[Any, R]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def remembered(vocabulary: Vocabulary, /, *more: P.args, **named: P.kwargs) -> R:
+        known, key = kept.setdefault(vocabulary, {}), (more, *named.items())
+        if key in known:
+            return known[key]
+        found = function(vocabulary, *more, **named)
+        if len(known) >= _MOST_KEPT:
+            known.clear()
+        known[key] = found
+        return found
+
+    return remembered
 
 
 def read_tokenizers_with(read: Callable[[Any], Vocabulary]) -> None:

@@ -17,6 +17,7 @@ from logitloom import Vocabulary
 from logitloom.constraints import FINISHED, UNKNOWN, Constraint, LiftedAutomaton, State, TokenSet, lift
 from logitloom.errors import VocabularyError
 from logitloom.host.hookspecs import TextEnd
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.combinators.allowed_sets import difference, nothing, selected, union
 from logitloom_plugins.combinators.characters import missing_by_token
 from logitloom_plugins.combinators.section_automaton import (
@@ -568,7 +569,7 @@ def _all_texts(vocabulary: Vocabulary) -> bytes:
     return vocabulary.flat_bytes.tobytes()
 
 
-@lru_cache(maxsize=64)
+@kept_with_vocabulary
 def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> list[bytes]:
     """The texts of tokens that contain one of several strings."""
     return list(dict.fromkeys(text for string in strings for text in token_texts(vocabulary).holding(string)))
@@ -599,7 +600,7 @@ class _TrieNode:
         self.ids: tuple[int, ...] = ()
 
 
-@lru_cache(maxsize=64)
+@kept_with_vocabulary
 def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> tuple[frozenset[bytes], _TrieNode]:
     """The texts of tokens in which one of several strings begins (with ``first_only`` at their first byte)."""
     texts, root = token_texts(vocabulary), _TrieNode()

@@ -237,7 +237,7 @@ class _CompiledDry(NamedTuple):
     longer: Callable[..., tuple[Array, Array, Array, Array]]
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def _compiled_dry(dry: Dry, backend: Backend, vocabulary: Vocabulary | None, vocab_size: int) -> _CompiledDry:
     inside = Context(backend=backend, batch=0, vocab_size=vocab_size, vocabulary=vocabulary, compiled=True)
 

@@ -11,7 +11,6 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import TokenSet
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.json_schema.folds.distinct_items import SearchTooLong
 from logitloom_plugins.json_schema.folds.machine import DEAD, Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
@@ -188,7 +188,7 @@ class _Work:
     byte: int
 
 
-@lru_cache(maxsize=32)
+@kept_with_vocabulary
 def _containing(vocabulary: Vocabulary, pattern: bytes) -> NDArray[np.int32]:
     """The tokens that contain a match of a pattern; the last character of the pattern must be a plain character."""
     ends = (vocabulary.flat_bytes == pattern[-1]).nonzero()[0]
