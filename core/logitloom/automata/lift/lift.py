@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.automaton_kernels import ENDLESS, automaton_kernels
+from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.compiled_walk import compiled_set
-from logitloom.automata.lift.level_walk import level_walk, token_set_of, walked_set
+from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_of, walked_set
 from logitloom.automata.lift.state_memory import StateMemory
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.visited import BoundedStates, TooMuchWork, VisitedStates
@@ -255,10 +255,11 @@ class LiftedAutomaton(Constraint):
         read, was_cut = None, False
         if not self.memory.was_cut:
             with suppress(TooMuchWork):
-                read = self._read_from(state, self._table(self._room(), _MOST_WORK_NEAR))
+                visited = self._room()
+                read = self._read_from(state, visited, self._table(visited, _MOST_WORK_NEAR))
         if read is None:
             table = self._table(VisitedStates(self._automaton), _MOST_WORK_NEAR, cut=True)
-            read = self._read_from(state, table)
+            read = self._read_from(state, table.visited, table)
             self.memory.visited = table.visited
             was_cut = self.memory.was_cut = table.visited.was_cut
         ids, which, values = read
@@ -418,12 +419,14 @@ class LiftedAutomaton(Constraint):
 
     def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
         """The tokens that can be read in a state, per token the index of its next state, and these next states."""
-        return self._read_from(state, self._table(self._room(), ENDLESS))
+        visited = self._room()
+        return self._read_from(state, visited, visited)
 
     def _read_from(
-        self, state: State, table: BoundedStates
+        self, state: State, visited: VisitedStates, table: WalkTable
     ) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
-        trie, visited = self._trie, table.visited
+        """The same with visited states or a bounded table of them."""
+        trie = self._trie
         walked = level_walk(trie, table, [(0, visited.number(state))], keep_states=True)
         ids, at = trie.order.take(walked.positions(trie)), walked.states_after(trie)
         # Numbers are small, so a table of them is faster than sorting.
