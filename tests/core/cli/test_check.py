@@ -74,6 +74,27 @@ def test_failures_are_told_and_give_another_exit_code(mixing: str, capsys: pytes
     assert "failed processors/mixing test_rows_are_independent (numpy, default)\n  Row " in out
 
 
+def test_a_false_promise_to_keep_the_order_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Flipping(Processor):
+        """Turns positive logits around, and promises to keep the order."""
+
+        stage = "warp"
+        effect = SCALE
+
+        def process(self, logits: Any, state: Any, context: Any) -> Any:
+            return np.where(logits > 0, -logits, logits), state
+
+    with_suite(monkeypatch, "flipping", Flipping)
+    try:
+        assert main(["check", "flipping"]) == 1
+    finally:
+        processors.unregister("flipping")
+    said = capsys.readouterr().out
+    assert "test_it_keeps_what_it_declares (numpy, default)\n  The processor declares that it keeps 'order'" in said
+
+
 def test_json_says_the_same(mixing: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", mixing, "--json"]) == 1
     (found,) = json.loads(capsys.readouterr().out)
