@@ -248,7 +248,7 @@ def walked(machine: Machine, vocabulary: Vocabulary) -> list[NumberedTokens]:
 
 def row_of(tokens: NumberedTokens, state: int) -> list[int]:
     most = 1 << 30 if isinstance(tokens.walk.content, NodeByNode) else 0
-    kept = {"_SIBLINGS": most, "_MOST_VISITED": most} if most else {}
+    kept = {"_SIBLINGS": most, "_MOST_VISITED": most, "_MOST_WORK": most} if most else {}
     with patch.multiple(token_walk, **kept) if kept else nullcontext():
         found: list[int] = tokens.row(state).tolist()
         return found

@@ -142,13 +142,13 @@ def test_positions_in_strings_are_counted_once_per_state(monkeypatch: pytest.Mon
 
 
 def test_names_that_must_differ_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    lists, several = Counter[str](), completion._several
+    lists, several = Counter[str](), completion.several
 
     def counting(*arguments: Any) -> Any:
         lists["calls"] += 1
         return several(*arguments)
 
-    monkeypatch.setattr(completion, "_several", counting)
+    monkeypatch.setattr(completion, "several", counting)
     schema = constraint_of({"type": "object", "minProperties": 100, "additionalProperties": {"type": "null"}}).schema
     text = schema.completion(schema.start()) or b""
     assert len(json.loads(text)) == 100

@@ -18,12 +18,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, TypeGuard, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.nearest_ends import NearestEnds
+from logitloom_plugins.json_schema.folds.short_contents import (
+    BYTES,
+    Canonical,
+    canonical,
+    longest_path,
+    representatives,
+    several,
+)
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import ItemPosition, characters_of
 from logitloom_plugins.json_schema.grammar import objects
@@ -50,8 +55,7 @@ from logitloom_plugins.json_schema.grammar.states import (
     ValueState,
 )
 from logitloom_plugins.json_schema.schema.formula import Formula
-from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
-from logitloom_plugins.json_schema.values.numbers import number_of
+from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["Completions"]
@@ -64,20 +68,13 @@ _MOST_SEARCHED: Final = 1 << 19
 _MOST_EXPLORED: Final = 256
 #: States of a content, with numbers of characters, of which the nearest end is remembered.
 _MOST_PAIRS: Final = 1 << 16
-#: Bytes of the longest content, of finitely many, whose length is found.
-_MOST_ROUNDS: Final = 256
 #: Items from which on they are not searched for one by one, and bytes of the longest text that is made of such items.
 _MANY_ITEMS: Final = 64
 _MOST_WRITTEN: Final = 1 << 19
 _SHORTEST_CONTAINER: Final = 2
 _LONGEST_ESCAPE: Final = len("\\u0000")
-_CHARACTER: Final = ord("a")
-#: The bytes of strings; bytes that stand for themselves in JSON come first.
-_BYTES: Final = sorted(
-    range(256), key=lambda byte: (not 0x20 <= byte < 0x7F or byte in b'"\\', byte != _CHARACTER, byte)
-)
-#: The index of each byte in that order.
-_ORDER: Final = bytes(_BYTES.index(byte) for byte in range(256))
+#: The index of each byte in the order in which short contents prefer bytes.
+_ORDER: Final = bytes(BYTES.index(byte) for byte in range(256))
 #: Bytes with which a search makes items differ, and the work of one.
 _TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
 _MOST_READ: Final = 1 << 17
@@ -91,8 +88,6 @@ _WRITTEN: Final = 2
 _COPIED: Final = 16
 
 Texts = dict[TruthVector, bytes]
-#: The same for all texts of a string or number; of other values the text.
-Canonical = tuple[bool, bytes, int | bytes] | str | bytes
 Items = tuple[Canonical, ...]
 Found = TypeVar("Found", Texts, list[bytes])
 
@@ -296,7 +291,7 @@ class Completions:
         frame = position.frame
         if frame is None or frame.before is not None:
             return ()
-        return tuple([_canonical(item) for item in self._machine.items.listed(frame.entry.done)])
+        return tuple([canonical(item) for item in self._machine.items.listed(frame.entry.done)])
 
     def _layout(self, stack: Stack) -> Layout:
         """The layout of a text after a value that is open at the top of a stack."""
@@ -446,7 +441,7 @@ class Completions:
             if content.counts and not content.free:
                 return None
             texts += [text for _, text, _ in self._short_values(content, quoted, 1 << others.bit_length())]
-            longest = _longest(automaton.next)
+            longest = longest_path(automaton.next)
             # Where loops make no other value all values are found without loops, and otherwise each turn makes one.
             more = content.least + others if content.counts else (longest or automaton.states * others) + others
             plain = not quoted or self.is_plain(content)
@@ -462,7 +457,7 @@ class Completions:
 
     def is_plain(self, content: Content) -> bool:
         """Whether short contents have characters alone that stand for themselves in JSON."""
-        return all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in _representatives(content.automaton))
+        return all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in representatives(content.automaton))
 
     # --- within one string, object or array ----------------------------------------------------------------------
 
@@ -494,7 +489,7 @@ class Completions:
         found: Texts = {}
         items = self._items
         for answer, text in self._others(state.demand, items).items():
-            self._items = (*items, _canonical(text))
+            self._items = (*items, canonical(text))
             _merge(found, self._going_on(state.back, {answer: text}, names))
         self._items = items
         return found
@@ -616,7 +611,7 @@ class Completions:
                         longer = text + separator + begin + value
                         length = len(longer) + self._needed(following)
                         work += _MEMBER + len(longer) // _COPIED
-                        came = (*items, _canonical(value)) if _must_differ(frame) else ()
+                        came = (*items, canonical(value)) if _must_differ(frame) else ()
                         heapq.heappush(queue, (length, longer, next(order), following, "next", more, came))
         return found, work
 
@@ -752,7 +747,7 @@ class Completions:
     def _others(self, demand: ValueConstraint, items: Items) -> Texts:
         """By answer a short value that is none of some others."""
         taken = frozenset(items)
-        found = {answer: text for answer, text in self._value(demand).items() if _canonical(text) not in taken}
+        found = {answer: text for answer, text in self._value(demand).items() if canonical(text) not in taken}
         values = self._values
         for kind in ("null", "false", "true", "string", "number"):
             formulas = values.of_type(demand, kind)
@@ -771,7 +766,7 @@ class Completions:
         return found
 
     def _short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Output, bytes, Canonical]]:
-        """Short strings or numbers with any output, each with a text and what :func:`_canonical` makes of it.
+        """Short strings or numbers with any output, each as a text and by what all texts of the value share.
 
         So many are listed, or all; as many ways to one state are followed.
         """
@@ -779,9 +774,9 @@ class Completions:
         known = self._short.get(key)
         if known is None:
             first: dict[tuple[Output, Canonical], bytes] = {}
-            for text, label in _several(content, content.automaton.start, tries, tries, None, 0, None, [0]):
+            for text, label in several(content, content.automaton.start, tries, tries, None, 0, None, [0]):
                 written = b'"%b"' % self._escaped(text) if quoted else text
-                first.setdefault((label, _canonical(written)), written)
+                first.setdefault((label, canonical(written)), written)
             known = self._short[key] = [(label, text, value) for (label, value), text in first.items()]
         return known
 
@@ -887,7 +882,7 @@ class Completions:
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
             work = [0]
             alive = (lambda at: below[at] & bit != 0) if bit else None
-            found = [text for text, _ in _several(content, begun[0], tries, tries, alive, begun[1], label, work)]
+            found = [text for text, _ in several(content, begun[0], tries, tries, alive, begun[1], label, work)]
             return found, work[0]
 
         return self._recalled(self._rests, (about, begun, label, tries), find)
@@ -896,7 +891,7 @@ class Completions:
         """Where the contents with each output end; ``None`` if they have too many states."""
         if content not in self._nearest:
             pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
-            self._nearest[content] = NearestEnds(content, _BYTES) if pairs <= _MOST_PAIRS else None
+            self._nearest[content] = NearestEnds(content, BYTES) if pairs <= _MOST_PAIRS else None
         return self._nearest[content]
 
     def _escaped(self, text: bytes) -> bytes:
@@ -905,80 +900,6 @@ class Completions:
         begun = text[: len(text) - len(rest)]
         ascii_only = self._machine.grammar.escapes == "ascii"
         return begun + json.dumps(rest.decode(), ensure_ascii=ascii_only)[1:-1].encode()
-
-
-def _several(
-    content: Content,
-    content_state: int,
-    visits: int,
-    most: int,
-    alive: Callable[[int], bool] | None,
-    count: int,
-    label: Output,
-    work: list[int],
-) -> Iterator[tuple[bytes, Output]]:
-    """Short contents from a state on with their outputs, the shortest first.
-
-    Args:
-        content: the content.
-        content_state, count: the state of its automaton, and the characters so far.
-        visits: how many ways to one state are followed.
-        most: how many contents of one state are found.
-        alive: whether a state is worth a visit; ``None``: as the content says.
-        label: the only output that is asked for; ``None`` for any.
-        work: one number, to which the steps are added. Too many end the search.
-    """
-    automaton = content.automaton
-    if content.counts and content.free and label is not None and content_state == automaton.start:
-        # All characters are alike here, so only the number of them is looked for.
-        points = [count, *[point for point in content.points if point > count]]
-        length = next((point for point in points if content.ends(content_state, point) == label), None)
-        if length is not None:
-            yield bytes([_CHARACTER]) * (length - count), label
-        return
-    columns: dict[int, list[int]] = {}
-    for byte in _BYTES:
-        columns.setdefault(int(automaton.byte_class[byte]), []).append(byte)
-    # Of the bytes that lead to the same state as many as ways to it are followed.
-    most_alike = min(visits, max(map(len, columns.values())))
-    steps = [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
-    boundaries, table = automaton.boundaries, automaton.next
-    queue = [(content_state, count)]
-    texts: list[tuple[int, int]] = [(-1, -1)]
-    seen: dict[tuple[int, int], int] = {(content_state, count): 1}
-    found = 0
-    for at, (state, characters) in enumerate(queue):
-        work[0] += len(steps)
-        if work[0] > _MOST_SEARCHED:
-            return
-        output = content.ends(state, characters)
-        if output is not None and (label is None or output == label):
-            text = bytearray()
-            back = at
-            while texts[back][0] >= 0:
-                text.append(texts[back][1])
-                back = texts[back][0]
-            yield bytes(reversed(text)), output
-            found += 1
-            if label is not None and found >= most:
-                return
-        following = content.counted(characters + boundaries[state])
-        row = table[state]
-        for byte, column in steps:
-            target = int(row[column])
-            if target < 0 or not (content.alive(target, following) if alive is None else alive(target)):
-                continue
-            if seen.get((target, following), 0) < visits:
-                seen[target, following] = seen.get((target, following), 0) + 1
-                queue.append((target, following))
-                texts.append((at, byte))
-
-
-def _canonical(text: bytes) -> Canonical:
-    """The same for all texts of a string or number; of other values the text."""
-    if text[:1] in b"-0123456789":
-        return number_of(text)
-    return json.dumps(json.loads(text)) if text[:1] == b'"' else text
 
 
 def _gap_of(state: State) -> str:
@@ -1001,27 +922,6 @@ def _must_differ(frame: Frame) -> bool:
 def _name_of(label: Label) -> bytes:
     """The name of a member; of one that the schema does not list a name of one or two characters."""
     return json.dumps(label[1], ensure_ascii=False).encode() if label[0] == "name" else b'"aa"'
-
-
-def _representatives(automaton: MooreMachine) -> list[int]:
-    """The bytes of which short contents are made: of bytes that are alike, the first."""
-    alive = np.asarray((automaton.next >= 0).any(axis=0))
-    first: dict[int, int] = {}
-    for byte in _BYTES:
-        first.setdefault(int(automaton.byte_class[byte]), byte)
-    return [byte for column, byte in first.items() if alive[column]]
-
-
-def _longest(following: NDArray[np.int32]) -> int | None:
-    """The length of the longest path through states, without loops at one of them; ``None`` if paths have no end."""
-    going = (following >= 0) & (following != np.arange(len(following))[:, None])
-    lengths = np.zeros(len(following), dtype=np.int32)
-    for _ in range(min(len(following), _MOST_ROUNDS)):
-        longer = (lengths[following] + 1).max(axis=1, where=going, initial=0)
-        if np.array_equal(longer, lengths):
-            return int(lengths.max())
-        lengths = longer
-    return None
 
 
 def _before(text: bytes, texts: Texts) -> Texts:

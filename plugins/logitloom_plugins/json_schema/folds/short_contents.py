@@ -1,0 +1,124 @@
+"""Short contents of strings and numbers: texts of an automaton, the shortest first, and a value for equal texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
+from logitloom_plugins.json_schema.values.numbers import number_of
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["BYTES", "Canonical", "canonical", "longest_path", "representatives", "several"]
+
+#: Bytes of the longest content, of finitely many, whose length is found.
+_MOST_ROUNDS: Final = 256
+#: The most steps of one search.
+_MOST_SEARCHED: Final = 1 << 19
+_CHARACTER: Final = ord("a")
+#: The bytes of strings; bytes that stand for themselves in JSON come first.
+BYTES: Final = sorted(
+    range(256), key=lambda byte: (not 0x20 <= byte < 0x7F or byte in b'"\\', byte != _CHARACTER, byte)
+)
+
+#: The same for all texts of a string or number; of other values the text.
+Canonical = tuple[bool, bytes, int | bytes] | str | bytes
+
+
+def several(
+    content: Content,
+    content_state: int,
+    visits: int,
+    most: int,
+    alive: Callable[[int], bool] | None,
+    count: int,
+    label: Output,
+    work: list[int],
+) -> Iterator[tuple[bytes, Output]]:
+    """Short contents from a state on with their outputs, the shortest first.
+
+    Args:
+        content: the content.
+        content_state, count: the state of its automaton, and the characters so far.
+        visits: how many ways to one state are followed.
+        most: how many contents of one state are found.
+        alive: whether a state is worth a visit; ``None``: as the content says.
+        label: the only output that is asked for; ``None`` for any.
+        work: one number, to which the steps are added. Too many end the search.
+    """
+    automaton = content.automaton
+    if content.counts and content.free and label is not None and content_state == automaton.start:
+        # All characters are alike here, so only the number of them is looked for.
+        points = [count, *[point for point in content.points if point > count]]
+        length = next((point for point in points if content.ends(content_state, point) == label), None)
+        if length is not None:
+            yield bytes([_CHARACTER]) * (length - count), label
+        return
+    columns: dict[int, list[int]] = {}
+    for byte in BYTES:
+        columns.setdefault(int(automaton.byte_class[byte]), []).append(byte)
+    # Of the bytes that lead to the same state as many as ways to it are followed.
+    most_alike = min(visits, max(map(len, columns.values())))
+    steps = [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
+    boundaries, table = automaton.boundaries, automaton.next
+    queue = [(content_state, count)]
+    texts: list[tuple[int, int]] = [(-1, -1)]
+    seen: dict[tuple[int, int], int] = {(content_state, count): 1}
+    found = 0
+    for at, (state, characters) in enumerate(queue):
+        work[0] += len(steps)
+        if work[0] > _MOST_SEARCHED:
+            return
+        output = content.ends(state, characters)
+        if output is not None and (label is None or output == label):
+            text = bytearray()
+            back = at
+            while texts[back][0] >= 0:
+                text.append(texts[back][1])
+                back = texts[back][0]
+            yield bytes(reversed(text)), output
+            found += 1
+            if label is not None and found >= most:
+                return
+        following = content.counted(characters + boundaries[state])
+        row = table[state]
+        for byte, column in steps:
+            target = int(row[column])
+            if target < 0 or not (content.alive(target, following) if alive is None else alive(target)):
+                continue
+            if seen.get((target, following), 0) < visits:
+                seen[target, following] = seen.get((target, following), 0) + 1
+                queue.append((target, following))
+                texts.append((at, byte))
+
+
+def canonical(text: bytes) -> Canonical:
+    """The same for all texts of a string or number; of other values the text."""
+    if text[:1] in b"-0123456789":
+        return number_of(text)
+    return json.dumps(json.loads(text)) if text[:1] == b'"' else text
+
+
+def representatives(automaton: MooreMachine) -> list[int]:
+    """The bytes of which short contents are made: of bytes that are alike, the first."""
+    alive = np.asarray((automaton.next >= 0).any(axis=0))
+    first: dict[int, int] = {}
+    for byte in BYTES:
+        first.setdefault(int(automaton.byte_class[byte]), byte)
+    return [byte for column, byte in first.items() if alive[column]]
+
+
+def longest_path(following: NDArray[np.int32]) -> int | None:
+    """The length of the longest path through states, without loops at one of them; ``None`` if paths have no end."""
+    going = (following >= 0) & (following != np.arange(len(following))[:, None])
+    lengths = np.zeros(len(following), dtype=np.int32)
+    for _ in range(min(len(following), _MOST_ROUNDS)):
+        longer = (lengths[following] + 1).max(axis=1, where=going, initial=0)
+        if np.array_equal(longer, lengths):
+            return int(lengths.max())
+        lengths = longer
+    return None
