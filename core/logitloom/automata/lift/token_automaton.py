@@ -24,7 +24,7 @@ from logitloom.automata.lift.level_walk import in_order, level_walk, walked_set
 from logitloom.automata.lift.lift import LiftedAutomaton
 from logitloom.automata.lift.token_tables import token_classes
 from logitloom.automata.lift.traps import every_state_can_go_on
-from logitloom.contract import FINISHED, UNKNOWN, CompiledStep, State, TokenSet, TokenTables
+from logitloom.contract import FINISHED, UNKNOWN, CompiledStep, Constraint, State, TokenSet, TokenTables
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom.vocabulary import Vocabulary
@@ -226,14 +226,14 @@ class TokenAutomaton(LiftedAutomaton):
         kernels = automaton_kernels()
         if kernels is not None:
             with contextlib.suppress(KernelFailed):
-                found, visited = compiled_set(kernels, self._trie, self._table, state, *ids)
+                found, visited = compiled_set(kernels, self._trie, self._dense_table, state, *ids)
                 self._visited_nodes = (self._visited_nodes or 0) + visited
                 return found
         self._visited_nodes = None
-        return walked_set(self._trie, level_walk(self._trie, self._table, [(0, state)]), *ids)
+        return walked_set(self._trie, level_walk(self._trie, self._dense_table, [(0, state)]), *ids)
 
     @cached_property
-    def _table(self) -> DenseTable:  # type: ignore[override]
+    def _dense_table(self) -> DenseTable:
         return DenseTable(self.dfa, self._trie)
 
     def _count_cost(self, found: TokenSet) -> None:
@@ -299,7 +299,7 @@ class TokenAutomaton(LiftedAutomaton):
     def finish(self, state: State) -> State:
         """The finished state, or the state in ``ended``, which records how the text ended."""
         ended = int(self.ended[state])  # type: ignore[call-overload]
-        return super().finish(state) if ended == _FINISHED else ended
+        return FINISHED if ended == _FINISHED else ended
 
     def compiled_step(self) -> CompiledStep | None:
         """The byte table, unless traps were removed or ids without text are followed."""
@@ -323,7 +323,7 @@ class TokenAutomaton(LiftedAutomaton):
         """The allowed ids and :meth:`least_tokens` after each, from the tables if they are computed."""
         least = self._least  # comes first, because it computes the tables
         if "_tables" not in self.__dict__:
-            return super().least_after(state)
+            return Constraint.least_after(self, state)
         ids = self.allowed(state).listed(self.vocab_size)
         row = self._tables.next[state]  # type: ignore[call-overload]
         return ids, least.take(row.take(self._tables.token_class.take(ids)))
