@@ -397,7 +397,8 @@ class Completions:
                     every = [(label, ValueConstraint(reached.plan.hard_child(label))) for label in keys.bit]
                     next_ones = [(label, one) for label, one in every if self._values.possible(one)]
                 else:
-                    next_ones = [(label, one.demand) for label, one in objects.next_members(self._values, reached)]
+                    # The frames with one name more left out are reachable, too, and tell of the names after it.
+                    next_ones = [(label, one.demand) for label, one in objects.members_here(self._values, reached)]
                 found.update(dict.fromkeys([(_name_of(label), one) for label, one in next_ones]))
                 if any(label[0] != "name" for label, _ in next_ones):
                     other = max(other, _LONGEST_ESCAPE * keys.automaton.farthest + 2)

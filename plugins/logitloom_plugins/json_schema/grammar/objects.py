@@ -362,10 +362,27 @@ def next_members(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label
             yield ("name", name), found
         reached = _skipped(plans, reached, reached.position + 1) if reached is not None else None
     if reached is not None:
-        for key in plan.keys.bit:
-            found = member(plans, reached, key) if not plan.declares(key) else None
-            if found is not None:
-                yield key, found
+        yield from _undeclared(plans, reached)
+
+
+def members_here(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label, ObjectMember]]:
+    """Yield the keys that can come next if no declared name is left out, each with its member."""
+    names = frame.plan.names
+    if frame.position == len(names):
+        yield from _undeclared(plans, frame)
+        return
+    label: Label = "name", names[frame.position]
+    found = member(plans, frame, label)
+    if found is not None:
+        yield label, found
+
+
+def _undeclared(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label, ObjectMember]]:
+    plan = frame.plan
+    for key in plan.keys.bit:
+        found = member(plans, frame, key) if not plan.declares(key) else None
+        if found is not None:
+            yield key, found
 
 
 def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
