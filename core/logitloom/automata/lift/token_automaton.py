@@ -96,6 +96,8 @@ class TokenAutomaton(LiftedAutomaton):
         [0, 1, 2]
     """
 
+    exact_least = True
+
     def __init__(
         self,
         dfa: Dfa,
