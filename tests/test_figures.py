@@ -23,7 +23,7 @@ from logitloom.automata import Budget
 from logitloom.generation.rows import ModelRows
 from logitloom.host import hookspecs, registry
 from logitloom_contrib.row_tracking import RowTracker
-from logitloom_plugins.conformance.engine_texts import CHAINS
+from logitloom_plugins.engine_texts import CHAINS
 from tests.plugins.json_schema.schema_data import benchmark, suite
 
 ROOT = Path(__file__).parent.parent

@@ -264,6 +264,7 @@ OF_AUTHORS = {
     "logitloom.generation.dead_ends", "logitloom.masks.logits_pool",
     "logitloom.generation.partial_values", "logitloom.generation.sampled.sampled",
     "logitloom.generation.soft_ban", "logitloom_contrib.row_tracking", "logitloom.errors", "logitloom.testing",
+    "logitloom.vocabulary.kept_with_vocabulary", "logitloom_plugins.engine_texts",
     "logitloom.testing.array_namespace", "logitloom.testing.row_operations", "logitloom.arrays.row_operations",
 }  # fmt: skip
 

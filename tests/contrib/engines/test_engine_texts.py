@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logitloom import Chain, Vocabulary
-from logitloom_plugins.conformance.engine_texts import CHAINS, Answer, EngineTextConformance
+from logitloom_plugins.engine_texts import CHAINS, Answer, EngineTextConformance
 from tests.contrib.engines.conftest import VOCABULARY
 from tests.contrib.engines.text_differences import (
     PAGES,

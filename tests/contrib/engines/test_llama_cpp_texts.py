@@ -10,7 +10,7 @@ import pytest
 
 from logitloom import Chain, Vocabulary, processors
 from logitloom.generation import Generator, heal
-from logitloom_plugins.conformance.engine_texts import Answer, chain_named
+from logitloom_plugins.engine_texts import Answer, chain_named
 from tests.contrib.engines.conftest import VOCABULARY, encode
 from tests.contrib.engines.text_differences import LlamaCppTexts
 from tests.contrib.engines.tiny_gguf import write_tiny_gguf

@@ -16,7 +16,7 @@ import pytest
 from logitloom import Chain, Vocabulary, processors
 from logitloom.errors import ModelError, NeedsNotMet
 from logitloom.generation import BeamSearch, Generator
-from logitloom_plugins.conformance.engine_texts import Answer
+from logitloom_plugins.engine_texts import Answer
 from tests.contrib.engines.conftest import PAD, PATTERNS, VOCABULARY, documented, encode
 from tests.contrib.engines.text_differences import OnnxGenAiTexts
 

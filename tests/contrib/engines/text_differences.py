@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import ClassVar, Final
 
-from logitloom_plugins.conformance.engine_texts import CHAINS, RECORDED, EngineTextConformance
+from logitloom_plugins.engine_texts import CHAINS, RECORDED, EngineTextConformance
 
 __all__ = [
     "PAGES",

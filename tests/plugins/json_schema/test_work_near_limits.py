@@ -191,6 +191,7 @@ def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.Mon
     assert largest < 2 * most
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     ("schema", "shortest"),
     [
@@ -201,7 +202,7 @@ def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.Mon
     ],
 )
 def test_arrays_of_many_items_are_completed_and_counted(schema: Any, shortest: Any) -> None:
-    import jsonschema
+    jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
     constraint = constraint_of(schema)
     state = constraint.start()

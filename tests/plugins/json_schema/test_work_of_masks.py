@@ -130,9 +130,10 @@ def test_the_completion_can_be_written_in_bounded_masks(name: str) -> None:
     assert least
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_texts_of_bounded_masks_are_valid(name: str) -> None:
-    import jsonschema
+    jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
     constraint, dice = constraint_of(name), random.Random(name)
     with bounded(40):

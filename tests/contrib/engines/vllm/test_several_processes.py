@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logitloom_plugins.conformance.engine_texts import CHAINS, chain_named
+from logitloom_plugins.engine_texts import CHAINS, chain_named
 from tests.contrib.engines.conftest import VOCABULARY
 from tests.contrib.engines.vllm.serving import serving
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages

@@ -12,7 +12,7 @@ import pytest
 from logitloom import Chain, Vocabulary, processors, read_vocabulary
 from logitloom.errors import LogitloomError
 from logitloom.generation import Generator, Sampled, heal
-from logitloom_plugins.conformance.engine_texts import Answer
+from logitloom_plugins.engine_texts import Answer
 from tests.contrib.engines.conftest import documented
 from tests.contrib.engines.text_differences import VllmTexts
 from tests.contrib.engines.vllm.smollm2_folder import missing_packages
