@@ -122,10 +122,19 @@ class PluginName:
         self._class, self._group = cls, group
 
     def __str__(self) -> str:
-        value = f"{self._class.__module__}:{self._class.__qualname__}"
-        points = entry_points_of(self._group)
-        found = [point.name for point in points if point.value.partition("[")[0].strip() == value]
+        found = [point.name for point in entry_points_of(self._group) if self._is_of(point)]
         return found[0] if found else self._class.__name__
+
+    def _is_of(self, point: EntryPoint) -> bool:
+        """Whether an entry point leads to the class, in its own module or in another one of its package."""
+        module, _, name = point.value.partition("[")[0].strip().partition(":")
+        if name != self._class.__qualname__:
+            return False
+        own = self._class.__module__
+        if module == own:
+            return True
+        # A module may give a class of another one on.
+        return module.partition(".")[0] == own.partition(".")[0] and getattr(point.load(), "__module__", "") == own
 
     def __repr__(self) -> str:
         return repr(str(self))

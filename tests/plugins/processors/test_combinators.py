@@ -62,7 +62,7 @@ def test_every_form_of_options_starts(label: str) -> None:
 
 def test_objects_are_found_by_their_plugins_and_written_to_documents() -> None:
     chain = processors.load(between("(", ")", *[("regex", {"pattern": "a*"})]))
-    assert isinstance(chain["Between"], Between)
+    assert isinstance(chain["between"], Between)
     assert document.to_document(chain)["processor"][0] == {
         "use": "between",
         "options": {"open": "(", "close": ")", "inner": [["regex", {"pattern": "a*"}]]},
@@ -136,12 +136,12 @@ def test_declarations_follow_what_is_inside() -> None:
 @pytest.mark.parametrize(
     ("spec", "tokens", "message"),
     [
-        (("after", {"trigger": "b", "inner": DIGITS}), [2 + 256 + 3], r"After: row 1 accepted token 261 \('abc'\)"),
-        (("budget", {"n": 0, "text": "Z"}), [5], "Budget: row 1 accepted token 5"),
-        (("budget", {"n": 0, "end": True}), [5], "Budget: row 1 accepted token 5"),
-        (("between", {"open": "(", "close": ")", "required": True}), [0], "Between: row 1 accepted token 0"),
-        (("until", {"trigger": "Z", "inner": DIGITS}), [5], "Until: row 1 accepted token 5"),
-        (("until", {"trigger": "Z", "inner": [DIGITS, ["min_p", {"p": 0.1}]]}), [5], "Until: row 1 accepted token 5"),
+        (("after", {"trigger": "b", "inner": DIGITS}), [2 + 256 + 3], r"after: row 1 accepted token 261 \('abc'\)"),
+        (("budget", {"n": 0, "text": "Z"}), [5], "budget: row 1 accepted token 5"),
+        (("budget", {"n": 0, "end": True}), [5], "budget: row 1 accepted token 5"),
+        (("between", {"open": "(", "close": ")", "required": True}), [0], "between: row 1 accepted token 0"),
+        (("until", {"trigger": "Z", "inner": DIGITS}), [5], "until: row 1 accepted token 5"),
+        (("until", {"trigger": "Z", "inner": [DIGITS, ["min_p", {"p": 0.1}]]}), [5], "until: row 1 accepted token 5"),
     ],
 )
 def test_illegal_tokens_name_row_and_reason(spec: Any, tokens: list[int], message: str) -> None:
