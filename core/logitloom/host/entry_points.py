@@ -133,7 +133,7 @@ class PluginName:
         own = self._class.__module__
         if module == own:
             return True
-        # A module may give a class of another one on.
+        # A module may re-export a class of its package.
         return module.partition(".")[0] == own.partition(".")[0] and getattr(point.load(), "__module__", "") == own
 
     def __repr__(self) -> str:

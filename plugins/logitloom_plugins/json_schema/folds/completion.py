@@ -126,7 +126,7 @@ class Completions:
         self._relaid: dict[tuple[bytes, Layout], bytes] = {}
         self._rests: dict[Hashable, list[bytes]] = {}
         self._of_name: dict[tuple[ObjectPlan, str], bytes] = {}
-        self._short: dict[Hashable, list[tuple[Output, bytes, Canonical]]] = {}
+        self._short: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self._nearest: dict[Content, NearestEnds | None] = {}
         #: By key of a memory what it took to find its entry.
         self._costs: dict[Hashable, int] = {}
@@ -211,8 +211,8 @@ class Completions:
 
         So what was chosen before the item is chosen within it.
         """
-        machine, items = self._machine, self._items_of(position.items)
-        state, _, text, escape = machine.states[position.state], *position.items[1:]
+        items = self._items_of(position.items)
+        state, _, text, escape = self._machine.states[position.state], *position.items[1:]
         if not items or not text:
             return None
         if isinstance(state, NumberState):
@@ -235,10 +235,8 @@ class Completions:
             rest = self._escaped(raw[len(begun) :]) + b'"' if quoted else raw[len(begun) :]
             if rest.startswith(escape):
                 found.append(self._complete(position, (answer, rest[len(escape) :], value)))
-        rests = [rest for rest in found if rest is not None]
-        best = min(rests, key=_shortlex, default=None)
-        end = None if best is None else machine.read(position, best, can_end=False)
-        return best if end is not None and machine.ends(end) else None
+        best = min([rest for rest in found if rest is not None], key=_shortlex, default=None)
+        return best if self._is_complete_after(position, best) else None
 
     def _with_item(self, position: Position, ahead: bytes) -> bytes | None:
         """The text that ends the current item as a completion does, and is then short; ``None`` if an item repeats."""
@@ -250,11 +248,15 @@ class Completions:
                 return None
             at, size = reached, size + 1
         rest = self._complete(at)
-        end = None if rest is None else machine.read(at, rest, can_end=False)
-        return ahead[:size] + rest if rest is not None and end is not None and machine.ends(end) else None
+        return ahead[:size] + rest if rest is not None and self._is_complete_after(at, rest) else None
+
+    def _is_complete_after(self, position: Position, text: bytes | None) -> bool:
+        """Whether a text ends the whole value, and no item in it repeats."""
+        end = None if text is None else self._machine.read(position, text, can_end=False)
+        return end is not None and self._machine.ends(end)
 
     def _complete(self, position: Position, item: tuple[Output, bytes, Canonical] | None = None) -> bytes | None:
-        """The completion of a position, whose current item ends so: its answer, its rest, and the canonical value."""
+        """The completion of a position; ``item`` is the answer, the rest and canonical value of its current item."""
         number, stack, written, items = position
         self._items = self._items_of(items)
         names = frozenset() if stack is None else stack.entry.names
@@ -771,7 +773,7 @@ class Completions:
 
         So many are listed, or all; as many ways to one state are followed.
         """
-        key = content.automaton, tuple(content.points), tries
+        key = content, tries
         known = self._short.get(key)
         if known is None:
             first: dict[tuple[Output, Canonical], bytes] = {}
