@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from logitloom.host.hookspecs import TextEnd
 from logitloom.masks.kernels import ByteTable
+from logitloom.state_memory import StateMemory
 from logitloom.vocabulary import Vocabulary
 
 __all__ = [
@@ -238,8 +240,8 @@ class Constraint(ABC):
     """Which tokens may come next. An immutable, thread-safe value over one vocabulary, shared by threads and rows.
 
     The host allows end-of-sequence ids exactly where :meth:`may_end` says so and keeps the finished state, so a
-    constraint deals only with tokens that continue a text. What a constraint remembers of states (token sets,
-    successors) lives in a bounded memory beside it; dropping that memory changes speed, never a result.
+    constraint deals only with tokens that continue a text. What the constraint and the host remember of states (token
+    sets, successors, distances) stands in its bounded :attr:`memory`; dropping it changes speed, never a result.
 
     Attributes:
         vocabulary: the bytes of each id.
@@ -294,6 +296,17 @@ class Constraint(ABC):
     @abstractmethod
     def may_end(self, state: State) -> bool:
         """Whether the text may end here, that is, whether end-of-sequence is allowed."""
+
+    # --- what is remembered of states --------------------------------------------------------------------------------
+
+    @cached_property
+    def memory(self) -> StateMemory:
+        """The tables of all that is remembered of this constraint's states, with one bound of bytes."""
+        return StateMemory()
+
+    def forget(self) -> None:
+        """Drop what is remembered of states. Other threads may use the constraint meanwhile; no result changes."""
+        self.memory.clear()
 
     # --- optional, with defaults made from the methods above ----------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +21,6 @@ __all__ = ["LongestTokens"]
 
 #: Longer lists of allowed tokens are not looked at: they do not all begin one text.
 _MOST_TOKENS: Final = 256
-_REMEMBERED: Final = 1 << 12
 
 
 class LongestTokens(Constraint):
@@ -53,7 +51,7 @@ class LongestTokens(Constraint):
         self.restricts, self.ends_texts = constraint.restricts, constraint.ends_texts
         self.states = constraint.states
         self.unlimited_because, self.exact_least = constraint.unlimited_because, constraint.exact_least
-        self._restricted = lru_cache(maxsize=_REMEMBERED)(self._find)
+        self._restricted = self.memory.remembering("token sets", self._find)
         self._tables: TokenTables | None = None
 
     @property

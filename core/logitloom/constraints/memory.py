@@ -1,6 +1,6 @@
-"""The host's memory of one constraint's states: masks, successors, forced runs.
+"""What the host remembers of one constraint's states: masks, successors, forced runs.
 
-The memory is bounded. Dropping it changes speed, never a result.
+It stands in the memory of the constraint (:class:`.StateMemory`), which bounds it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from logitloom.masks.mask_row import MaskBatch, MaskRow, records_of
 
 __all__ = ["ConstraintMemory", "DeviceTables", "StateNode"]
 
-#: Bytes that the memory of one constraint may hold, estimated.
-_CAPACITY: Final = 96 << 20
-_NODE_BYTES: Final = 96
+#: Name of the table of the compiled steps, and key of its only entry.
+_COMPILED: Final = "compiled steps"
 
 
 class DeviceTables:
@@ -100,7 +99,9 @@ class _CompiledBatch(NamedTuple):
 
 
 class ConstraintMemory:
-    """A constraint with a bounded memory of its visited states.
+    """A constraint and what the host remembers of its visited states, in the tables of ``constraint.memory``.
+
+    Several objects of one constraint have the same tables.
 
     Args:
         constraint: the constraint.
@@ -117,19 +118,19 @@ class ConstraintMemory:
         self._eos = frozenset(constraint.vocabulary.eos)
         self._ends = np.array(sorted(t for t in self._eos if t < constraint.vocab_size), dtype=np.int32)
         self._device_tables: DeviceTables | None = None
-        self.clear()
-
-    def clear(self) -> None:
-        """Drop everything. Nodes that somebody holds stay valid."""
-        self._nodes: dict[State, StateNode] = {}
+        self._memory = memory = constraint.memory
+        self._nodes: dict[State, StateNode] = memory.table("nodes")
         #: Successors by state and token; a negative token changes nothing.
-        self._after: dict[tuple[State, int], StateNode] = {}
+        self._after: dict[tuple[State, int], StateNode] = memory.table("nodes after tokens")
         #: Masks by the identity of the listed ids. The ids are kept here too, so that no other array gets the same
         #: identity.
-        self._masks: dict[tuple[int, bool, bool], tuple[NDArray[np.int32], MaskRow]] = {}
-        self._room = _CAPACITY
-        self._compiled: _CompiledBatch | None = None
-        self._compiled_known = False
+        self._masks: dict[tuple[int, bool, bool], tuple[NDArray[np.int32], MaskRow]] = memory.table("masks")
+        #: At most one entry: the arrays of compiled steps, or ``None`` if the constraint has none.
+        self._compiled: dict[str, _CompiledBatch | None] = memory.table(_COMPILED)
+
+    def clear(self) -> None:
+        """Drop everything that is remembered of the constraint. Nodes that somebody holds stay valid."""
+        self._memory.clear()
 
     @property
     def device_tables(self) -> DeviceTables:
@@ -147,13 +148,11 @@ class ConstraintMemory:
             rows = (self.constraint.states or 0) + 2
             state = state - rows if state >= rows - 2 else state
         if state not in self._nodes:
-            self._room -= _NODE_BYTES
+            self._memory.note()
         return self._nodes.setdefault(state, StateNode(state))
 
     def reach(self, states: Sequence[Any], tokens: Sequence[Sequence[int]] | None) -> list[StateNode]:
         """Per row the node of its state after its tokens (negative tokens stand for nothing)."""
-        if self._room < 0:
-            self.clear()
         if tokens is None:
             return [self._nodes.get(state) or self.node(state) for state in states]
         after = self._after
@@ -189,8 +188,8 @@ class ConstraintMemory:
         node = self._nodes.get(state) or self.node(state)
         if token >= 0:
             node = self.node(self.advance(node.state, token))
+        self._memory.note()
         self._after[state, token] = node
-        self._room -= _NODE_BYTES
         return node
 
     # --- masks ----------------------------------------------------------------------------------------------------
@@ -218,7 +217,7 @@ class ConstraintMemory:
         for n, (node, row) in enumerate(zip(nodes, self.masks(nodes), strict=True)):
             if node.bits is None:
                 node.bits = self.bits_of(row)
-                self._room -= node.bits.nbytes
+                self._memory.note(node.bits, entries=0)
             packed[n] = node.bits
         return packed
 
@@ -250,7 +249,7 @@ class ConstraintMemory:
             return None
         if node.least_after is None:
             node.least_after = ids, least = self.constraint.least_after(node.state)
-            self._room -= ids.nbytes + least.nbytes
+            self._memory.note((ids, least), entries=0)
             # What no token needs cannot be needed: from here on no list has to be looked at.
             node.most_after = min(node.most_after, int(np.max(least, initial=0)))
             if node.most_after <= left - 2:
@@ -279,10 +278,12 @@ class ConstraintMemory:
             row = MaskRow(
                 members.allowed, self._with_ends(members) if ends else members.ids, self.constraint.vocab_size
             )
-            known = self._masks[key] = members.ids, row
-            self._room -= row.nbytes
-        if self._compiled is not None:
-            self._compiled.add(node.state, known[1])
+            known = members.ids, row
+            self._memory.note(members.ids, nbytes=row.nbytes)
+            self._masks[key] = known
+        compiled = self._compiled.get(_COMPILED)
+        if compiled is not None:
+            compiled.add(node.state, known[1])
         node.row = known[1]
         return node.row
 
@@ -299,7 +300,7 @@ class ConstraintMemory:
         run = node.forced
         if run is None:
             run = node.forced = self._find_forced(node.state)
-            self._room -= _NODE_BYTES * len(run)
+            self._memory.note(entries=len(run))
         return run
 
     def forced_within(self, node: StateNode, left: int) -> list[int]:
@@ -346,27 +347,29 @@ class ConstraintMemory:
         try:
             done, buffer_cost = compiled.kernels.step(states, tokens, compiled.tables, reached, records)
         except KernelFailed:
-            self._compiled = None
+            self._compiled[_COMPILED] = None
             return None
         size = self.constraint.vocab_size
         return (reached, MaskBatch(records, buffer_cost, size, compiled.masks, reached)) if done else None
 
     def _compiled_batch(self) -> _CompiledBatch | None:
-        if not self._compiled_known:
-            kernels = host_kernels()
-            if kernels is None:  # they may be ready later
-                return None
-            step = self.constraint.compiled_step()
-            if step is not None:
-                vocabulary = self.constraint.vocabulary
-                texts = vocabulary.flat_bytes, vocabulary.offsets
-                records = np.full((len(step.accepting), 3), -1, dtype=np.int64)
-                tables = StepTables(step.automaton, *texts, self._ends, step.accepting, step.closing, records)
-                compiled = _CompiledBatch(kernels, tables, {})
-                # Published before the masks are copied: a thread that finds a mask from here on adds this mask itself.
-                self._compiled = compiled
-                for state, node in [*self._nodes.items()]:
-                    if node.row is not None:
-                        compiled.add(state, node.row)  # type: ignore[arg-type]
-            self._compiled_known = True
-        return self._compiled
+        if _COMPILED in self._compiled:
+            return self._compiled.get(_COMPILED)
+        kernels = host_kernels()
+        if kernels is None:  # they may be ready later
+            return None
+        step = self.constraint.compiled_step()
+        if step is None:
+            self._compiled[_COMPILED] = None
+            return None
+        texts = self.constraint.vocabulary.flat_bytes, self.constraint.vocabulary.offsets
+        records = np.full((len(step.accepting), 3), -1, dtype=np.int64)
+        tables = StepTables(step.automaton, *texts, self._ends, step.accepting, step.closing, records)
+        compiled = _CompiledBatch(kernels, tables, {})
+        # Published before the masks are copied: a thread that finds a mask from here on adds this mask itself.
+        self._memory.note(records)
+        self._compiled[_COMPILED] = compiled
+        for state, node in [*self._nodes.items()]:
+            if node.row is not None:
+                compiled.add(state, node.row)  # type: ignore[arg-type]
+        return compiled

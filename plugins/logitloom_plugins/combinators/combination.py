@@ -34,8 +34,6 @@ __all__ = ["Combination"]
 #: By position in a string the length of a part that is written as a special token, and the ids of such tokens.
 Tags = dict[int, tuple[int, tuple[int, ...]]]
 
-#: Number of configurations, and of states, whose token sets are cached.
-_REMEMBERED: Final = 1 << 12
 _NO_IDS: Final = nothing().ids
 
 
@@ -97,9 +95,9 @@ class Combination(Constraint):
         #: Per section the tokens in which an end string of the section begins.
         self._begun = [_begun(vocabulary, _anywhere(part), part.at_tokens) for part in parts]
         self.gives_way = any(inner is not None and inner.gives_way for inner in constraints)
-        self._ends_at: dict[int, list[tuple[NDArray[np.int32], TriggerMatcher.Node]]] = {}
-        self.of_configuration = lru_cache(maxsize=_REMEMBERED)(self._of_configuration)
-        self._of_state = lru_cache(maxsize=_REMEMBERED)(self._of_states)
+        self.of_configuration = self.memory.remembering("token sets of configurations", self._of_configuration)
+        self._of_state = self.memory.remembering("token sets", self._of_states)
+        self.nodes_of_tokens = self.memory.remembering("nodes of tokens", self._nodes_of_tokens)
         if not any(self._viable(config) for config in self._automaton.start()):
             raise VocabularyError(
                 f"No sequence of tokens of {vocabulary.name} writes a text that {owner!r} allows. Use a vocabulary "
@@ -349,22 +347,20 @@ class Combination(Constraint):
         piece = pieces[written] if written < len(pieces) else b""
         return self._texts.ids_of(piece)[:1] if piece else []
 
-    def nodes_of_tokens(self, section: int) -> Iterable[tuple[NDArray[np.int32], TriggerMatcher.Node]]:
+    def _nodes_of_tokens(self, section: int) -> tuple[tuple[NDArray[np.int32], TriggerMatcher.Node], ...]:
         """The tokens that lead the trigger matcher of a section from its root to another node, grouped by this node."""
-        if section not in self._ends_at:
-            matcher = self._automaton.parts[section].matcher
-            assert matcher is not None
-            found: dict[TriggerMatcher.Node, list[int]] = {}
-            for text in self._begun[section][0]:
-                node, done = (b"", False), -1
-                for byte in text:
-                    node, done = matcher.step(node, byte)
-                    if done >= 0:
-                        break
-                if done < 0 and node[0]:
-                    found.setdefault(node, []).extend(self._texts.ids_of(text))
-            self._ends_at[section] = [(np.array(ids, dtype=np.int32), node) for node, ids in found.items()]
-        return self._ends_at[section]
+        matcher = self._automaton.parts[section].matcher
+        assert matcher is not None
+        found: dict[TriggerMatcher.Node, list[int]] = {}
+        for text in self._begun[section][0]:
+            node, done = (b"", False), -1
+            for byte in text:
+                node, done = matcher.step(node, byte)
+                if done >= 0:
+                    break
+            if done < 0 and node[0]:
+                found.setdefault(node, []).extend(self._texts.ids_of(text))
+        return tuple((np.array(ids, dtype=np.int32), node) for node, ids in found.items())
 
     def tokens_within(self, section: int, begun: Iterable[tuple[int, int]]) -> list[tuple[int, bytes]]:
         """The tokens, with their texts, that write the next part of a begun string that ends the section."""

@@ -12,8 +12,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +23,6 @@ from logitloom_plugins.combinators.section_automaton import SectionAutomaton, Se
 from logitloom_plugins.combinators.triggers import TriggerMatcher, textless_ids
 
 __all__ = ["Distances"]
-
-#: Number of nodes of trigger matchers whose distance is cached.
-_REMEMBERED: Final = 1 << 12
 
 
 class Distances:
@@ -49,9 +45,13 @@ class Distances:
             [combination.pieces_left(section, exit) for exit in range(len(part.exits))]
             for section, part in enumerate(self._parts)
         ]
-        self._from_node = lru_cache(maxsize=_REMEMBERED)(self._find_from_node)
+        memory = combination.memory
+        #: The tokens from nodes of trigger matchers, by section, node and what is left of the budget.
+        self._from_node: dict[tuple[int, TriggerMatcher.Node, int | None], int] = memory.table("least tokens of nodes")
         #: Tokens that end free text, and the tokens needed after each, by section and node of the trigger matcher.
-        self._crossed: dict[tuple[int, TriggerMatcher.Node], tuple[NDArray[np.int32], NDArray[np.int64]]] = {}
+        self._crossed: dict[tuple[int, TriggerMatcher.Node], tuple[NDArray[np.int32], NDArray[np.int64]]] = (
+            memory.table("least tokens after free text")
+        )
         count = len(self._parts)
         #: Per section the tokens from its start to the end of the text.
         self._from: list[int] = [UNKNOWN] * count
@@ -63,7 +63,7 @@ class Distances:
                 found = self.least(starts[section])
                 if found < self._from[section]:
                     self._from[section], changed = found, True
-                    self._from_node.cache_clear()
+                    self._from_node.clear()
         self.tells = max(self._from) < UNKNOWN
         self._most = self._most_by_section()
 
@@ -148,7 +148,13 @@ class Distances:
         if part.may_end and (left is None or left > 0):
             return 0
         longest = max(len(text) for text, _ in part.exits)
-        return int(self._from_node(section, node, left if left is None else min(left, longest)))
+        key = section, node, left if left is None else min(left, longest)
+        known = self._from_node.get(key)
+        if known is None:
+            known = self._find_from_node(*key)
+            self._combination.memory.note()
+            self._from_node[key] = known
+        return known
 
     def _find_from_node(self, section: int, node: TriggerMatcher.Node, left: int | None) -> int:
         part = self._parts[section]
@@ -267,12 +273,13 @@ class Distances:
         """The tokens that end free text, and the tokens needed after each; a budget plays no part in the result."""
         assert config.node is not None
         key = config.section, config.node
-        if key not in self._crossed:
+        known = self._crossed.get(key)
+        if known is None:
             least = [self.least(self._combination.read([config], token)[0]) for token in crossing.tolist()]
-            if len(self._crossed) >= _REMEMBERED:
-                self._crossed.clear()
-            self._crossed[key] = crossing, np.array(least, dtype=np.int64)
-        return self._crossed[key]
+            known = crossing, np.array(least, dtype=np.int64)
+            self._combination.memory.note(known)
+            self._crossed[key] = known
+        return known
 
     def _nodes_after(
         self, section: int, node: TriggerMatcher.Node

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +87,7 @@ class _TokenSteps(ByteAutomaton):
     def __init__(self, inner: Constraint) -> None:
         self.inner = inner
         self._texts = token_texts(inner.vocabulary)
-        self._masks = lru_cache(maxsize=16)(lambda state: inner.allowed(state).mask(inner.vocab_size))
+        self._mask_of = inner.memory.remembering("masks of tokens", self._find_mask)
 
     @property
     def fingerprint(self) -> bytes:
@@ -99,8 +99,11 @@ class _TokenSteps(ByteAutomaton):
     def step(self, state: State, byte: int) -> State | None:
         at, begun = _within(state)
         begun += bytes([byte])
-        followed = self._masks(at)[self._texts.order[self._texts.range_of(begun)]]
+        followed = self._mask_of(at)[self._texts.order[self._texts.range_of(begun)]]
         return _Within(at, begun) if followed.any() else None
+
+    def _find_mask(self, state: State) -> NDArray[np.bool_]:
+        return self.inner.allowed(state).mask(self.inner.vocab_size)
 
     def accepts(self, state: State) -> bool:
         at, begun = _within(state)

@@ -137,7 +137,7 @@ def test_rows_of_practical_patterns_on_a_real_vocabulary(pattern: str) -> None:
 def test_states_that_are_numbered_anew_in_the_middle_of_a_walk(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     automaton = compile_automaton(pattern)
     expected = lift(automaton, tekken()).allowed(automaton.start())
-    monkeypatch.setattr("logitloom.automata.lift.lift._MOST_TABLE_BYTES", 0)
+    monkeypatch.setattr("logitloom.automata.lift.lift.MOST_VISITED_BYTES", 0)
     found = lift(automaton, tekken()).allowed(automaton.start())
     assert (found.allowed, found.ids.tolist()) == (expected.allowed, expected.ids.tolist())
     monkeypatch.setattr("logitloom.automata.lift.lift.automaton_kernels", lambda work=0: None)

@@ -87,8 +87,9 @@ class TextCatalogue(LiftedAutomaton):
         """The least number of tokens that complete an item; see the class."""
         found = self.memory.least.get(state, UNKNOWN)
         if found == UNKNOWN:
+            found = self._fewest(state)  # type: ignore[arg-type]
             self.memory.note()
-            found = self.memory.least[state] = self._fewest(state)  # type: ignore[arg-type]
+            self.memory.least[state] = found
         return found
 
     def _fewest(self, state: Interval) -> int | None:
@@ -114,7 +115,8 @@ class TextCatalogue(LiftedAutomaton):
         """Whether tokens can complete an item. They always can if each byte is a token."""
         return self._trie.every_byte or self.least_tokens(state) is not None
 
-    def _advanced(self, state: State, token: int) -> State | None:
+    def advance(self, state: State, token: int) -> State | None:
+        """The interval after the bytes of a token; ``None`` if no item continues with them."""
         reached: State | None = state
         for byte in (text := self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""):
             reached = self.items.step(reached, byte)  # type: ignore[arg-type]

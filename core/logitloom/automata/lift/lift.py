@@ -21,7 +21,7 @@ from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.compiled_walk import compiled_set
 from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_of, walked_set
-from logitloom.automata.lift.state_memory import StateMemory
+from logitloom.automata.lift.lift_memory import MOST_VISITED_BYTES, LiftMemory
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.visited import BoundedStates, TooMuchWork, VisitedStates
 from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
@@ -33,8 +33,6 @@ from logitloom.vocabulary import Vocabulary
 __all__ = ["LiftedAutomaton", "lift"]
 
 _NO_IDS: Final = np.zeros(0, dtype=np.int32)
-#: Bytes of the table of visited states.
-_MOST_TABLE_BYTES: Final = 32 << 20
 #: From so many token sets on, states that allow the same tokens are recognised.
 _FEW_SETS: Final = 4
 #: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
@@ -104,8 +102,6 @@ class LiftedAutomaton(Constraint):
         self._has_borders = type(automaton).token_border is not ByteAutomaton.token_border
         self._must_end = type(automaton).must_end is not ByteAutomaton.must_end
         self.ends_texts = type(automaton).text_end is not ByteAutomaton.text_end
-        #: What is remembered about states.
-        self.memory = StateMemory(automaton)
         if not self._has_text():
             raise VocabularyError(self._no_text_message())
 
@@ -114,6 +110,11 @@ class LiftedAutomaton(Constraint):
             f"No sequence of tokens of {self.vocabulary.name} writes a text that the automaton accepts. Use a "
             f"vocabulary that has its bytes, or an automaton that needs no others."
         )
+
+    @cached_property
+    def memory(self) -> LiftMemory:
+        """The memory of the constraint, which has the visited states, too."""
+        return LiftMemory(self._automaton)
 
     @cached_property
     def _textless(self) -> NDArray[np.int32]:
@@ -147,10 +148,6 @@ class LiftedAutomaton(Constraint):
         digest.update(f"{self.vocab_size} {self.restricts}".encode())
         return digest.digest()
 
-    def forget(self) -> None:
-        """Clear the memory. Other threads may use the constraint meanwhile; no result changes."""
-        self.memory.clear()
-
     # --- methods of Constraint ------------------------------------------------------------------------------------
 
     def start(self) -> State:
@@ -175,21 +172,17 @@ class LiftedAutomaton(Constraint):
 
     def allowed(self, state: State) -> TokenSet:
         """The ids that the automaton can read, without end-of-sequence ids."""
-        known = self.memory.sets.get(state)
-        return self.memory.keep(state, self._found(state)) if known is None else known
+        memory = self.memory
+        known = memory.sets.get(state)
+        if known is None:
+            known = self._found(state)
+            known.ids.setflags(write=False)
+            memory.note(known.ids)
+            memory.sets[state] = known
+        return known
 
     def advance(self, state: State, token: int) -> State | None:
         """The state after the bytes of a token and its border; ``None`` if it is not allowed."""
-        key = (state, token)
-        known = self.memory.successors.get(key, FINISHED)  # which is after no token
-        if known is not FINISHED:
-            return known
-        reached = self._advanced(state, token)
-        self.memory.note()
-        self.memory.successors[key] = reached
-        return reached
-
-    def _advanced(self, state: State, token: int) -> State | None:
         text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
         if self._must_end and self._automaton.must_end(state):
             return None
@@ -325,7 +318,7 @@ class LiftedAutomaton(Constraint):
     def _room(self) -> VisitedStates:
         """The visited states; a new object if they have become too many."""
         visited = self.memory.visited
-        if visited.nbytes > _MOST_TABLE_BYTES or visited.work > _MOST_WORK // 2:
+        if visited.nbytes > MOST_VISITED_BYTES or visited.work > _MOST_WORK // 2:
             visited = self.memory.visited = VisitedStates(self._automaton)
         return visited
 
@@ -363,8 +356,9 @@ class LiftedAutomaton(Constraint):
             state: the state.
             shared: whether other states begin the same texts.
         """
-        if state in self.memory.parts:
-            return self.memory.parts[state]
+        known = self.memory.parts.get(state)
+        if known is not None:
+            return known
         kernels, trie = automaton_kernels(), self._trie
         found: TokenSet | None = None
         with suppress(TooMuchWork):
@@ -387,13 +381,13 @@ class LiftedAutomaton(Constraint):
             self.memory.was_cut = table.visited.was_cut
             whole = not self.memory.was_cut
         if shared or not whole:
-            self.memory.note()
+            self.memory.note(found.ids)
             self.memory.parts[state] = found, whole
         return found, whole
 
     def _table(self, visited: VisitedStates, most_work: int | None = None, cut: bool = False) -> BoundedStates:
         most_work = _MOST_WORK if most_work is None else most_work
-        return BoundedStates(self._automaton, visited, most_work, _MOST_TABLE_BYTES, cut)
+        return BoundedStates(self._automaton, visited, most_work, MOST_VISITED_BYTES, cut)
 
     def _by_levels(self, table: BoundedStates, state: State) -> TokenSet:
         walked = level_walk(self._trie, table, [(0, table.visited.number(state))])
@@ -475,7 +469,7 @@ class LiftedAutomaton(Constraint):
 
     def _note_dead(self, states: list[State]) -> None:
         """Remember that no sequence of tokens reaches acceptance from some states."""
-        self.memory.note(len(states))
+        self.memory.note(entries=len(states))
         self.memory.ends.update(dict.fromkeys(states, False))
 
     @cached_property

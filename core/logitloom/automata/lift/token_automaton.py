@@ -189,7 +189,7 @@ class TokenAutomaton(LiftedAutomaton):
         """Bytes of the tables and of the token sets that are remembered."""
         tables: TokenTables | None = self.__dict__.get("_tables")
         whole = () if tables is None else (tables.token_class, tables.next, tables.allowed)
-        return self.dfa.next.nbytes + self.memory.set_bytes + sum(array.nbytes for array in whole)
+        return self.dfa.next.nbytes + self.memory.nbytes + sum(array.nbytes for array in whole)
 
     @property
     def vocabulary_bytes(self) -> int:
@@ -274,6 +274,7 @@ class TokenAutomaton(LiftedAutomaton):
             classes = (allowed if shorter else ~allowed).nonzero()[0]
             listed = [order[starts[c] : starts[c + 1]] for c in classes.tolist()]
             known = TokenSet(shorter, in_order(np.concatenate([order[:0], *listed]), self.vocab_size))
+            self.memory.note(known.ids)
             self.memory.shared[key] = known
         return known
 
@@ -285,7 +286,8 @@ class TokenAutomaton(LiftedAutomaton):
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
-    def _advanced(self, state: State, token: int) -> State | None:
+    def advance(self, state: State, token: int) -> State | None:
+        """The state after the bytes of a token; ``None`` if it is not allowed."""
         number: int = state  # type: ignore[assignment]
         if not 0 <= token < self.vocab_size:
             return None

@@ -243,8 +243,8 @@ class TestAgainstBruteForce:
     def test_a_memory_that_is_too_small_is_renewed_while_it_is_used(self, monkeypatch):
         vocabulary = every_byte(*(bytes([a, b]) for a in LETTERS for b in LETTERS))
         expected = lift(Search(b"ab("), vocabulary).allowed((b"a", 0))
-        monkeypatch.setattr(MODULE, "_MOST_TABLE_BYTES", 0)
-        monkeypatch.setattr("logitloom.automata.lift.state_memory._CAPACITY", 0)
+        monkeypatch.setattr(MODULE, "MOST_VISITED_BYTES", 0)
+        monkeypatch.setattr("logitloom.state_memory._CAPACITY", 0)
         constraint = lift(Search(b"ab("), vocabulary)
         for _ in range(3):
             constraint.allowed((b"", 0))

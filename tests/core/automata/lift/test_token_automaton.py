@@ -344,7 +344,7 @@ def test_the_tokens_allowed_by_the_constraint_leave_end_of_sequence_out(pattern:
 
 
 def test_forgotten_rows_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitloom.automata.lift.state_memory._CAPACITY", 100)
+    monkeypatch.setattr("logitloom.state_memory._CAPACITY", 100)
     automaton = walked(compile_pattern(r"(\w+|[^\w\s])*"), mixed())
     for state in visited(automaton, 40, 10) * 2:
         assert automaton.row(state).tolist() == brute_force(automaton, state)
