@@ -1,4 +1,4 @@
-"""The work for a schema with many names is in proportion to the number of names."""
+"""The work for a schema with many names, or many listed values, is in proportion to their number."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from logitloom_plugins.json_schema.folds.machine import Machine, accepts
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.grammar.arrays import item
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
@@ -78,3 +79,34 @@ def test_a_required_name_without_a_value_is_found_after_others_were() -> None:
     machine = compile_schema({"properties": {"a": {"type": "object", **inner}, "b": WHOLE}})
     assert accepts(machine, '{"b":1}')
     assert not accepts(machine, '{"a":{"name0":1,"name3":1}}')
+
+
+def listed_arrays(count: int) -> list[list[Any]]:
+    return [[index, str(index % 3)] for index in range(count)]
+
+
+def test_the_first_item_of_a_listed_array_is_asked_few_questions() -> None:
+    questions = []
+    for listed in (listed_arrays(64), [[], *listed_arrays(63)]):
+        machine = compile_schema({"enum": listed})
+        formulas = machine.values.of_type(machine.root, "array")
+        frame = machine.values.opened("array", formulas, frozenset([()]))
+        member = item(frame)  # type: ignore[arg-type]
+        assert member is not None
+        questions.append(len(member.demand.extras))
+    # A number of a group has six bits, and one question is whether the item is listed at all.
+    assert max(questions) <= 7
+
+
+@pytest.mark.parametrize("keyword", ["enum", "not", "anyOf"])
+def test_of_arrays_the_listed_ones_are_accepted(keyword: str) -> None:
+    listed = [[], *listed_arrays(9), [1], [1, "1", 2], ["x", [1]], ["x", [2]], [True], [None, None]]
+    others = [[0], [9, "0"], [1, "2"], [1, "1", 3], ["x", []], ["x"], [False], [None], [[]], [True, True]]
+    schema: dict[str, Any] = {
+        "enum": {"enum": listed},
+        "not": {"not": {"enum": listed}},
+        "anyOf": {"type": "array", "anyOf": [{"const": value} for value in listed]},
+    }[keyword]
+    machine = compile_schema(schema)
+    for value in (*listed, *others):
+        assert accepts(machine, json.dumps(value)) == ((value in listed) != (keyword == "not")), value

@@ -18,7 +18,7 @@ from logitloom_plugins.json_schema.grammar.members import (
     split,
 )
 from logitloom_plugins.json_schema.grammar.names import Name
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, conjunction
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selection, atoms, conjunction, substitute
 
 __all__ = ["ArrayFrame", "ArrayMember", "ArrayPlan", "ArrayPlans", "end_array", "item", "start_array"]
 
@@ -131,10 +131,12 @@ def item(frame: ArrayFrame) -> ArrayMember | None:
     if frame.only_hard:
         following = frame._replace(length=count)
         return Member(ValueConstraint(must), lambda plans, truth: following)
-    effects = Effects(frame.open_formulas)
+    effects = Effects(frame.open_formulas, index)
     for atom in effects.atoms:
         kind = atom[0]
-        if kind == "item" and atom[1] == index:
+        if kind == "?":
+            effects.select(atom)
+        elif kind == "item" and atom[1] == index:
             effects.ask(atom, atom[2], True)
         elif kind == "rest" and index >= atom[1]:
             effects.ask(atom, atom[2], atom)
@@ -177,6 +179,8 @@ def end_array(frame: ArrayFrame) -> TruthVector | None:
             return bool(frame.length >= atom[1])
         if atom[0] == "contains":
             return bool(atom[2] == 0)
+        if atom[0] == "?":
+            return substitute(Selection.of(atom).whole, value)
         return True
 
     return answer(frame, value)

@@ -142,7 +142,7 @@ class Effects:
 
     Args:
         formulas: the soft formula and the extra formulas.
-        name: of the member, by which selections are decided.
+        member: the name of the member, or the index of the item, by which selections are decided.
 
     Attributes:
         atoms: the atoms of the formulas, each once.
@@ -150,8 +150,8 @@ class Effects:
         of: the replacement of each atom; atoms without an entry stay.
     """
 
-    def __init__(self, formulas: Iterable[Formula], name: str | None = None) -> None:
-        self.atoms = dict.fromkeys(atom for formula in formulas for atom in atoms(formula, name))
+    def __init__(self, formulas: Iterable[Formula], member: str | int | None = None) -> None:
+        self.atoms = dict.fromkeys(atom for formula in formulas for atom in atoms(formula, member))
         self.asked: dict[Formula, int] = {}
         self.of: dict[Atom, Formula | _AtomAnswer | _Selected] = {}
 

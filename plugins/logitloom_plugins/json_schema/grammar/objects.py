@@ -289,7 +289,7 @@ def skip(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:
 
         def value(atom: Atom) -> Formula:
             if atom[0] == "?":
-                return substitute(Selection.of(atom).whole, value) if Selection.of(atom).name == name else atom
+                return substitute(Selection.of(atom).whole, value) if Selection.of(atom).member == name else atom
             return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
 
         plan.skipped[frame] = _settled(plans, frame, frame.position + 1, frame.length, frame.missing, value)

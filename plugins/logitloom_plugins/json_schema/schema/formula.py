@@ -35,20 +35,20 @@ _OPERATORS: Final = frozenset("&|!1?")
 
 
 class Selection(NamedTuple):
-    """Alternatives of which the value of one member of an object selects a few, such as a discriminated union.
+    """Alternatives of which one member of an object, or one item of an array, selects a few: a discriminated union.
 
     The alternatives are numbered in groups: a value of the member belongs to one group, or satisfies none of them. The
     number is asked bit by bit, so that a thousand groups take ten questions. As a formula a selection is the tuple of
     ``"?"`` and a frozen set of it, which remembers its hash.
 
     Attributes:
-        name: of the member.
+        member: the name of the member, or the index of the item.
         bits: formulas over nodes; the member's value satisfies entry ``i`` if bit ``i`` of its group's number is 1.
         cases: by group what is left of the alternatives where the member has one of the group's values.
         whole: the alternatives as a formula over other atoms.
     """
 
-    name: str
+    member: str | int
     bits: tuple[Formula, ...]
     cases: tuple[Formula, ...]
     whole: Formula
@@ -164,8 +164,8 @@ def memberships(finite: Iterable[tuple[Atom, Iterable[Element]]]) -> dict[Elemen
     return {element: frozenset(members) for element, members in found.items()}
 
 
-def atoms(formula: Formula, member: str | None = None) -> tuple[Atom, ...]:
-    """Every atom, once; of a selection by a member of a given name the selection itself, and the atoms of its cases."""
+def atoms(formula: Formula, member: str | int | None = None) -> tuple[Atom, ...]:
+    """Every atom, once; of a selection by a given member or item the selection itself, and the atoms of its cases."""
     if isinstance(formula, bool):
         return ()
     if formula[0] not in _OPERATORS:
@@ -189,7 +189,7 @@ def atoms(formula: Formula, member: str | None = None) -> tuple[Atom, ...]:
             stack.append(part[1])
         elif kind == "?":
             selection = Selection.of(part)
-            if selection.name == member:
+            if selection.member == member:
                 found[part] = None
                 stack.extend(reversed(selection.cases))
             else:

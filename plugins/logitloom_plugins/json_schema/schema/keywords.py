@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
@@ -49,6 +50,8 @@ _ONLY_TYPE: Final = frozenset(("type", "title", "description", "default", "examp
 MANY_BRANCHES: Final = 24
 #: Fewer branches are read side by side.
 _LEAST_SELECTED: Final = 4
+#: The keywords whose atoms have the value of one member, or of one item.
+_PLACED: Final = frozenset(("prop", "item"))
 #: With so many earlier subschemas of a property a further one is compared.
 _MOST_COMPARED: Final = 8
 _NAMES: Final = {
@@ -151,12 +154,14 @@ class Keywords:
         self._active.clear()
 
     def kinds(self, number: int) -> Sequence[str]:
-        """The :data:`TYPES` that the ``type`` of a node allows: of all others it demands what none satisfies."""
+        """The :data:`TYPES` that ``type`` or ``enum`` of a node allow: of all others it demands what none satisfies."""
         schema = self.document.nodes[number].schema
         if isinstance(schema, dict) and "$ref" not in schema:
-            wanted = schema.get("type")
+            wanted, values = schema.get("type"), schema.get("enum")
             if isinstance(wanted, str):
                 return _NAMES.get(wanted, TYPES)
+            if wanted is None and isinstance(values, list):
+                return [*self._of_types(values)]
         return TYPES
 
     def of_nodes(self, formula: Formula, kind: str) -> Formula:
@@ -311,29 +316,54 @@ class Keywords:
     def _selected(
         self, node: SchemaNode, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
     ) -> Formula | None:
-        """Branches over objects as a selection by the first member of which each of them lists the values, if any."""
+        """Branches as a selection by the first member, or item, of which each of them lists the values, if any."""
         if len(branches) < _LEAST_SELECTED:
             return None
         tags = [
-            {part[1]: part[2][1] for part in parts_of(branch) if part[0] == "prop" and not isinstance(part[2], bool)}
+            {part[:2]: part[2][1] for part in parts_of(branch) if part[0] in _PLACED and not isinstance(part[2], bool)}
             for branch in branches
         ]
-        for name in tags[0]:
-            if all(name in tag for tag in tags):
-                listed = [self._scalars(tag[name]) for tag in tags]
+        for place in tags[0]:
+            if all(place in tag for tag in tags):
+                listed = [self._scalars(tag[place]) for tag in tags]
                 if all(values is not None for values in listed):
-                    return self._by_value(node, branches, joined, name, listed)
-        return None
+                    return self._by_value(node, branches, joined, place, listed)
+        return self._partly_selected(node, branches, tags) if joined is disjunction else None
+
+    def _partly_selected(
+        self, node: SchemaNode, branches: list[Formula], tags: list[dict[tuple[str, str | int], int]]
+    ) -> Formula | None:
+        """Alternatives of which some are selected by one member or item, and some by another; ``None`` if none are."""
+        often = Counter([place for tag in tags for place in tag])
+        alone: list[Formula] = []
+        groups: dict[tuple[str, str | int], list[tuple[Formula, JSONValue]]] = {}
+        for branch, tag in zip(branches, tags, strict=True):
+            place = max(tag, key=often.__getitem__, default=None)
+            listed = self._scalars(tag[place]) if place is not None and often[place] >= _LEAST_SELECTED else None
+            if place is None or listed is None:
+                alone.append(branch)
+            else:
+                groups.setdefault(place, []).append((branch, listed))
+        selected: list[Formula] = []
+        for place, members in groups.items():
+            chosen, values = [branch for branch, _ in members], [listed for _, listed in members]
+            large = len(members) >= _LEAST_SELECTED
+            selection = self._by_value(node, chosen, disjunction, place, values) if large else None
+            if selection is None:
+                alone += chosen
+            else:
+                selected.append(selection)
+        return disjunction([*selected, *alone]) if selected else None
 
     def _by_value(
         self,
         node: SchemaNode,
         branches: list[Formula],
         joined: Callable[[list[Formula]], Formula],
-        name: str,
+        place: tuple[str, str | int],
         listed: JSONValue,
     ) -> Formula | None:
-        """The selection of branches by a member, of which each branch lists the values by their type."""
+        """The selection of branches by a member or an item, of which each branch lists the values by their type."""
         holders: dict[tuple[str, JSONValue], list[int]] = {}
         for index, values in enumerate(listed):
             for value in values:
@@ -347,16 +377,16 @@ class Keywords:
 
         def one_of(chosen: Iterable[list[JSONValue]]) -> Formula:
             schema = {"enum": [value for values in chosen for value in values]}
-            return ("s", self.document.made(node, schema, f"/{escape_pointer(name)}"))
+            return ("s", self.document.made(node, schema, f"/{escape_pointer(str(place[1]))}"))
 
         bits = [
             one_of(values for number, values in enumerate(lists) if number >> place & 1)
             for place in range((len(lists) - 1).bit_length())
         ]
-        rests = [conjunction([part for part in parts_of(branch) if part[:2] != ("prop", name)]) for branch in branches]
+        rests = [conjunction([part for part in parts_of(branch) if part[:2] != place]) for branch in branches]
         cases = [self._branches(node, [rests[index] for index in indices], joined) for indices in groups]
-        selection = Selection(name, tuple(bits), tuple(cases), joined(branches))
-        return conjunction([("prop", name, one_of(lists)), selection.formula])
+        selection = Selection(place[1], tuple(bits), tuple(cases), joined(branches))
+        return conjunction([(*place, one_of(lists)), selection.formula])
 
     def _scalars(self, number: int) -> list[tuple[str, JSONValue]] | None:
         """The values that a node allows, with their types, if these are listed and none is an array or object."""
