@@ -43,8 +43,10 @@ _DIGITS: Final = b"0123456789"
 _NUMBERS: Final = tuple([bytes([byte]) for byte in NUMBER])
 #: Digits that are counted after those of a number.
 _MOST_FURTHER: Final = 16
-#: Names of :attr:`DistinctItems._names`, and results of :meth:`DistinctItems.has_completion`.
+#: Names of :attr:`DistinctItems._names`, and contents of :attr:`StringContents._members`.
 _MOST_REMEMBERED: Final = 1 << 16
+#: Results of :meth:`DistinctItems.has_completion`: enough for one mask, because another asks about other positions.
+_MOST_COMPLETIONS: Final = 1 << 10
 #: Positions that one search for a completion visits.
 _MOST_SEARCHED: Final = 1 << 15
 #: Contents of a string that are counted, their bytes, and the entries of a table with which they are.
@@ -204,7 +206,7 @@ class DistinctItems:
             reached = reached._replace(state=self._numbering.number(state.before))
         known = self._completions.get(reached)
         if known is None:
-            if len(self._completions) >= _MOST_REMEMBERED:
+            if len(self._completions) >= _MOST_COMPLETIONS:
                 self._completions.clear()
             known = self._completions[reached] = self._find_completion(reached)
         found, read = known

@@ -56,6 +56,7 @@ class Linked(frozenset[int], Generic[Entry]):
         (True, (1, 2))
     """
 
+    __slots__ = ("before", "entry", "length")
     entry: Entry
     before: Linked[Entry] | None
     length: int
