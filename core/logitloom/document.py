@@ -178,14 +178,24 @@ def load(
         what, is_json = f"The chain file {str(path)!r}", path.suffix == ".json"
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise ChainDocumentError(f"{what} could not be read: {error}") from error
+        except OSError as error:
+            raise ChainDocumentError(
+                f"{what} could not be read: {error.strerror} (in {str(Path.cwd())!r}). Check the path. The text that "
+                f"'to_toml' of a chain gives is such a file."
+            ) from error
+        except ValueError as error:
+            raise ChainDocumentError(f"{what} could not be read: {error}. Write it in UTF-8.") from error
     try:
         document = json.loads(text) if is_json else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ChainDocumentError(f"{what} could not be read: {error}") from error
+        form = "JSON" if is_json else "TOML"
+        raise ChainDocumentError(
+            f"{what} could not be read as {form}: {error}. Mend the text, or let 'to_{form.lower()}' write it."
+        ) from error
     if not isinstance(document, dict):
-        raise ChainDocumentError(f"{what} holds a {type(document).__name__}, not a table.")
+        raise ChainDocumentError(
+            f"{what} holds a {type(document).__name__}, not a table. A table begins with logitloom = {VERSION}."
+        )
     return from_document(document, tokenizer=tokenizer, model=model, block=block)
 
 

@@ -203,7 +203,7 @@ def test_unreadable_files_are_named(tmp_path, name, content, text):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(errors.ChainDocumentError, match="'.*nowhere.toml' could not be read"):
+    with pytest.raises(errors.ChainDocumentError, match="'.*nowhere.toml' could not be read: .* Check the path"):
         load(tmp_path / "nowhere.toml")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import BIAS, PENALTY, Array, Backend, Context, Effect, HostTable, Processor, Vocabulary, option
+from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import check_ids
 
@@ -113,16 +114,13 @@ class Dry(Processor):
         self._strength.on(context.backend)
         return DryState(self._matches(context, self._is_breaker(context)))
 
+    @as_one_function
     def process(self, logits: Array, state: DryState, context: Context) -> tuple[Array, DryState]:
         """One scan of the history per new token, a sort of the positions that match, and a store per position."""
         backend, xp = context.backend, context.backend.xp
         sequence, tokens = context.sequence, context.tokens
         assert sequence is not None
         assert context.length is not None
-        compiled = self._compiled(context)
-        if compiled is not None and (tokens is None or tokens.shape[1] <= self.max_match):
-            logits, match = compiled.step(logits, state.match, tokens, sequence, context.length)
-            return logits, DryState(match)
         breaker = self._is_breaker(context)
         match = state.match
         if tokens is not None and tokens.shape[1] > self.max_match:
@@ -188,7 +186,8 @@ class Dry(Processor):
         sequence = context.sequence
         assert sequence is not None
         assert context.length is not None
-        capacity, compiled = sequence.shape[1], self._compiled(context)
+        capacity, one_by_one = sequence.shape[1], backend.compiles_operations and not context.compiled
+        vocabulary = context.vocabulary if self.breakers else None
         position = context.length[:, None] - 1
         going = backend.arange(capacity)[None, :] < position
         match = xp.zeros_like(sequence)
@@ -198,21 +197,15 @@ class Dry(Processor):
             if readable and not bool(backend.to_numpy(xp.any(going))):
                 break
             # One position at a time: shapes that stay the same are compiled once where operations are compiled.
-            if compiled is not None:
-                position, match, going, shifted = compiled.longer(sequence, position, match, going, shifted)
+            if one_by_one:
+                longer = _compiled_longer(self, backend, vocabulary, context.vocab_size)
+                position, match, going, shifted = longer(sequence, position, match, going, shifted)
             else:
                 position, match, going, shifted = _longer(backend, breaker, sequence, position, match, going, shifted)
             if backend.lazy and not context.compiled:
                 # The expression of all iterations together would be too large to compile.
                 backend.synchronize(match, going, shifted)
         return match
-
-    def _compiled(self, context: Context) -> _CompiledDry | None:
-        """One function instead of many operations, where the library compiles each of them for each number of rows."""
-        backend = context.backend
-        if not backend.compiles_operations or context.compiled:
-            return None
-        return _compiled_dry(self, backend, context.vocabulary if self.breakers else None, context.vocab_size)
 
     def _is_breaker(self, context: Context) -> Array | None:
         if not self.breakers and not self.breaker_ids:
@@ -225,31 +218,17 @@ class Dry(Processor):
         return table.on(context.backend)
 
 
-class _CompiledDry(NamedTuple):
-    """Compiled functions of a processor.
-
-    Attributes:
-        step: the logits and matches after a step, from logits, matches, new tokens, texts and their lengths.
-        longer: :func:`_longer` of a processor.
-    """
-
-    step: Callable[..., tuple[Array, Array]]
-    longer: Callable[..., tuple[Array, Array, Array, Array]]
-
-
 @lru_cache(maxsize=8)
-def _compiled_dry(dry: Dry, backend: Backend, vocabulary: Vocabulary | None, vocab_size: int) -> _CompiledDry:
+def _compiled_longer(
+    dry: Dry, backend: Backend, vocabulary: Vocabulary | None, vocab_size: int
+) -> Callable[..., tuple[Array, Array, Array, Array]]:
+    """:func:`_longer` of a processor as a compiled function."""
     inside = Context(backend=backend, batch=0, vocab_size=vocab_size, vocabulary=vocabulary, compiled=True)
-
-    def step(logits: Array, match: Array, tokens: Array | None, sequence: Array, length: Array) -> tuple[Array, Array]:
-        told = inside.with_fields(tokens=tokens, sequence=sequence, length=length)
-        logits, state = dry.process(logits, DryState(match), told)
-        return logits, state.match
 
     def longer(*arrays: Array) -> tuple[Array, Array, Array, Array]:
         return _longer(backend, dry._is_breaker(inside), *arrays)
 
-    return _CompiledDry(backend.compile(step), backend.compile(longer))
+    return backend.compile(longer)
 
 
 def _longer(

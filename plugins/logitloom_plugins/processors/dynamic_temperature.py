@@ -8,6 +8,7 @@ from typing import Any
 from logitloom import Array, Context, Effect, Processor, option
 from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
+from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._entropy import entropy
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of, is_float16, lowered_to_fit
 from logitloom_plugins.processors.temperature import LARGEST, SHARP
@@ -58,6 +59,7 @@ class DynamicTemperature(Processor):
                 f"Option 'low' of 'dynamic_temperature' is {self.low}, which is above 'high', {self.high}. Swap them."
             )
 
+    @as_one_function
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """An entropy and a division."""
         backend, xp = context.backend, context.backend.xp

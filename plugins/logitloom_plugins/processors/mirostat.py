@@ -8,6 +8,7 @@ import numpy as np
 
 from logitloom import TRUNCATION, Array, Context, HostTable, Processor, option
 from logitloom.arrays.backend import NEG_INF
+from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._feedback import Observe, told
 from logitloom_plugins.processors.mirostat_v2 import MirostatState, began, corrected
 
@@ -68,6 +69,7 @@ class Mirostat(Processor):
         _ranks(min(self.m, context.vocab_size)).on(context.backend)
         return began(context, self.tau, self.observe)
 
+    @as_one_function
     def process(self, logits: Array, state: MirostatState, context: Context) -> tuple[Array, MirostatState]:
         """A sort, the estimate, a masked fill, and a log-softmax of what is left."""
         backend, xp = context.backend, context.backend.xp

@@ -7,6 +7,7 @@ from typing import Any
 
 from logitloom import MASK, Array, Context, Processor, option
 from logitloom.arrays.backend import NEG_INF
+from logitloom_plugins.compiled_steps import as_one_function
 
 __all__ = ["NoRepeatNgram", "forbid_repeated"]
 
@@ -37,6 +38,7 @@ class NoRepeatNgram(Processor):
 
     n: int = option(help="Length of the n-grams.", ge=1, unit="tokens")
 
+    @as_one_function
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """One scan over the history with ``n - 1`` comparisons, and a store per repetition."""
         return forbid_repeated(logits, self.n, context), state

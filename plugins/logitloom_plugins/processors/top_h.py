@@ -7,6 +7,7 @@ from typing import Any
 
 from logitloom import TRUNCATION, Array, Context, Processor, option
 from logitloom.arrays.backend import NEG_INF
+from logitloom_plugins.compiled_steps import as_one_function
 
 __all__ = ["TopH"]
 
@@ -41,6 +42,7 @@ class TopH(Processor):
         100, help="How many of the most likely tokens are considered; all others are forbidden.", ge=1, unit="tokens"
     )
 
+    @as_one_function
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """The largest logits, a cumulative sum over them, and a masked fill."""
         backend, xp = context.backend, context.backend.xp

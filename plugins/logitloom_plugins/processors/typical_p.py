@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import TRUNCATION, Array, Backend, Context, Processor, option
+from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._entropy import entropy
 from logitloom_plugins.processors._row_blocks import fill_forbidden
 
@@ -39,6 +40,7 @@ class TypicalP(Processor):
     p: float = option(help="Probability to keep; 1 keeps all tokens.", gt=0.0, le=1.0)
     min_keep: int = option(1, help="Least number of tokens that stay.", ge=1, unit="tokens")
 
+    @as_one_function
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A log-softmax, an entropy, the border of a mass, and a masked fill."""
         if self.p == 1.0:

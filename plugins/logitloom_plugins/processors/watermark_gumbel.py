@@ -11,6 +11,7 @@ import numpy as np
 from logitloom import Array, Context, Effect, Processor, load_backend, option
 from logitloom.arrays import rng
 from logitloom.arrays.backend import NEG_INF
+from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.occurrences import Recent, recent, slide, windows
 from logitloom_plugins.watermarks.detection import Detection, gamma
 
@@ -64,6 +65,7 @@ class WatermarkGumbel(Processor):
         """A window per token."""
         return windows(state, context)
 
+    @as_one_function
     def process(self, logits: Array, state: Recent, context: Context) -> tuple[Array, Recent]:
         """A random number per token, a maximum, and a masked fill."""
         backend, xp = context.backend, context.backend.xp

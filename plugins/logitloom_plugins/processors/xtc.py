@@ -9,6 +9,7 @@ from typing import NamedTuple
 from logitloom import TRUNCATION, Array, Context, Effect, Processor, option
 from logitloom.arrays import rng
 from logitloom.arrays.backend import NEG_INF
+from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._token_table import TokenTable
 
 __all__ = ["Xtc", "XtcState"]
@@ -78,6 +79,7 @@ class Xtc(Processor):
         assert context.tokens is not None
         return XtcState(context.backend.concat_rows([state.seed] * (context.tokens.shape[1] + 1)))
 
+    @as_one_function
     def process(self, logits: Array, state: XtcState, context: Context) -> tuple[Array, XtcState]:
         """A softmax, a masked minimum, a comparison and a masked fill."""
         backend, xp = context.backend, context.backend.xp

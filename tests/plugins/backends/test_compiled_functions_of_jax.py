@@ -25,8 +25,21 @@ def decoded(chain: Any, rows: int, asarray: Any) -> list[np.ndarray[Any, Any]]:
     return found
 
 
-def test_dry_compiles_few_functions_for_a_number_of_rows() -> None:
-    chain = processors.load(("dry", {"multiplier": 1.0, "breakers": [], "breaker_ids": [3]}))
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dry", {"multiplier": 1.0, "breakers": [], "breaker_ids": [3]}),
+        ("dynamic_temperature", {}),
+        ("mirostat", {}),
+        ("no_repeat_ngram", {"n": 2}),
+        ("top_h", {}),
+        ("typical_p", {"p": 0.9}),
+        ("watermark_gumbel", {"key": 1}),
+        ("xtc", {"threshold": 0.02, "probability": 0.7}),
+    ],
+)
+def test_a_processor_compiles_few_functions_for_a_number_of_rows(name: str, options: dict[str, Any]) -> None:
+    chain = processors.load((name, options))
     for rows in (2, 3):
         expected = decoded(chain, rows, np.asarray)
         compiled = 0
@@ -40,6 +53,7 @@ def test_dry_compiles_few_functions_for_a_number_of_rows() -> None:
             found = decoded(chain, rows, jax.numpy.asarray)
         finally:
             jax._src.monitoring.unregister_event_duration_listener(count)
-        assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
     # One step without tokens, one with a token, one more token of matches, and what the context does by itself.
-    assert 3 <= compiled <= 24
+    assert 2 <= compiled <= 24
