@@ -25,6 +25,7 @@ from logitloom.effect import MASK
 from logitloom.errors import IllegalToken, NeedsNotMet
 from logitloom.host.entry_points import PluginName
 from logitloom.host.hookspecs import TextEnd
+from logitloom.masks.mask_row import MaskRow
 from logitloom.processor import Processor
 from logitloom.rows import tree as row_state
 from logitloom.rows.tree import Rows
@@ -189,26 +190,32 @@ class ConstraintProcessor(Processor):
             if found is not None:
                 return _masked(logits, found[1], context), backend.asarray(found[0])
         reached = _reached(memory, state, context)
-        rows: Any = [node.row for node in reached]
+        within = {} if left is None else self._within(reached, left, memory)
+        rows: Any = [within.get(row) or node.row for row, node in enumerate(reached)]
         if None in rows:  # a state that is new, or dead
             dead = [row for row, node in enumerate(reached) if node.state == memory.dead]
             if dead:
                 raise self._illegal(dead, memory, state, context)
-            rows = memory.masks(reached)
-        narrowed = False
-        for row, node in enumerate(reached) if left is not None else ():
+            others = iter(memory.masks([node for row, node in enumerate(reached) if row not in within]))
+            rows = [within.get(row) or next(others) for row in range(len(reached))]
+        if context.tokens is not None:
+            state = self._packed([node.state for node in reached], memory, backend)
+        if not backend.on_host:
+            bits = np.stack([memory.bits_of(row) for row in rows]) if within else memory.bits(reached)
+            return backend.apply_token_mask(logits, backend.asarray(bits), context.donate), state
+        return _masked(logits, rows, context), state
+
+    def _within(self, reached: list[StateNode], left: Any, memory: ConstraintMemory) -> dict[int, MaskRow]:
+        """By row the mask of the tokens that fit what is left, where these are not all that the state allows."""
+        found = {}
+        for row, node in enumerate(reached):
             if not 0 <= node.most_after <= left[row] - 2:
                 mask = memory.mask_within(node, left[row])
                 if mask is not None:
                     if not len(mask.ids):
                         raise self._too_late(row, left[row], memory, node)
-                    rows, narrowed = [*rows[:row], mask, *rows[row + 1 :]], True
-        if context.tokens is not None:
-            state = self._packed([node.state for node in reached], memory, backend)
-        if not backend.on_host:
-            bits = np.stack([memory.bits_of(row) for row in rows]) if narrowed else memory.bits(reached)
-            return backend.apply_token_mask(logits, backend.asarray(bits), context.donate), state
-        return _masked(logits, rows, context), state
+                    found[row] = mask
+        return found
 
     def states_after(self, state: Any, context: Context) -> Any:
         """The states after none, one, two, ... of the accepted tokens: one step for each."""

@@ -278,6 +278,15 @@ FAR_FROM_LIMITS: dict[str, tuple[Any, Any]] = {
         {"type": "array", "minItems": 20, "uniqueItems": True, "items": {"enum": [*range(21)]}},
         [*range(20, 0, -1)],
     ),
+    "a counted pattern": (
+        {
+            "type": "string",
+            "pattern": "^(a[b-y]?|b[c-y]{2}|c[d-y]{3}|d[e-y]{4}|z{9})*$",
+            "minLength": 10,
+            "maxLength": 90,
+        },
+        "axbcd" * 12,
+    ),
 }
 
 

@@ -67,4 +67,6 @@ def test_the_nearest_ends_are_those_of_a_search(
             # Several texts may be as short: the first letter that leads on is taken.
             assert (text is None) == (output not in expected)
             assert text is None or len(text) == len(expected[output])
+    lengths = [len(text) for state in range(40) for text in searched(content, (state, 0)).values()]
+    assert nearest.farthest() == max(lengths)
     assert (nearest.outputs(0, 0) is not None) == (listed and len(content.found) >= nearest_ends._FEW)

@@ -83,7 +83,7 @@ def constraint_of(schema: Any, vocabulary: Vocabulary = WORDS) -> SchemaConstrai
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small bound, whatever was visited before, the same tokens are allowed, and one of them at every step."""
-    bound = 4000
+    bound = 2000
     monkeypatch.setattr(distances, "_MOST_WORK", bound)
     inner, other = constraint_of(HOSTILE[name]), constraint_of(HOSTILE[name])
     least = inner.least_tokens(inner.start())

@@ -458,6 +458,15 @@ class Completions:
             found.update(self._texts(content, state, 0, content.found).values())
         return {self._escaped(text) for text in found} if quoted else found
 
+    def farthest_end(self, content: Content) -> int:
+        """The most bytes that a short content takes from any state on, at most."""
+        nearest = self._nearest_ends(content)
+        farthest = None if nearest is None else nearest.farthest()
+        if farthest is not None:
+            return farthest
+        # After the least number of characters an end is as far away as there are states, at most.
+        return content.least + content.automaton.states
+
     def is_plain(self, content: Content) -> bool:
         """Whether short contents have characters alone that stand for themselves in JSON."""
         return all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in representatives(content.automaton))

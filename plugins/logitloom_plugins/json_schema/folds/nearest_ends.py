@@ -18,6 +18,8 @@ __all__ = ["NearestEnds"]
 #: Pairs of a state and an output that can be reached from it, of all states; and fewer outputs are not listed by state.
 _MOST_LISTED: Final = 1 << 17
 _FEW: Final = 8
+#: Pairs of a state and an output of which the distances are found together.
+_MOST_COMPARED: Final = 1 << 19
 
 
 class NearestEnds:
@@ -71,15 +73,31 @@ class NearestEnds:
             found.append(byte)
         return bytes(found)
 
+    def farthest(self) -> int | None:
+        """The most bytes of a shortest content, from any state on and with any output that can be reached there.
+
+        ``None`` if there are too many outputs for all of them to be looked at.
+        """
+        if self._listed is not None:
+            return max([distance for distances in self._listed for distance in distances.values()], default=0)
+        outputs = {*self._ends} - {None}
+        if len(outputs) * len(self._ends) > _MOST_COMPARED:
+            return None
+        return max([int(self._distances_of(output).max(initial=0)) for output in outputs], default=0)
+
     def _at(self, state: int, count: int) -> int:
         return count * self._states + state if self._counted else state
 
     def _distance(self, at: int, output: Output) -> int:
         if self._listed is not None:
             return self._listed[at].get(output, -1)
+        return int(self._distances_of(output)[at])
+
+    def _distances_of(self, output: Output) -> NDArray[np.int32]:
+        """``[states] int32``: how far the nearest end with an output is from each state, -1 for none."""
         if output not in self._distances:
             self._distances[output] = steps_to(self._next, np.array([end == output for end in self._ends]))
-        return int(self._distances[output][at])
+        return self._distances[output]
 
     def _by_state(self) -> list[dict[Output, int]] | None:
         """Per state the outputs that can be reached, with their distances; ``None`` if they are too many."""

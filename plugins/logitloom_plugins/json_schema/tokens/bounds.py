@@ -298,10 +298,8 @@ class TokenBounds:
         if not content.counts and automaton.states <= _MOST_STATES:
             texts = self._completions.rests(content, quoted)
             return escape + max([self._farthest_end(text + end) for text in texts], default=0)
-        # After the least number of characters an end is as far away as there are states, at most.
-        characters = content.least + automaton.states if content.counts else automaton.farthest
         size = 1 if not quoted or self._completions.is_plain(content) else 2 * _ESCAPED
-        return escape + len(end) + characters * size
+        return escape + len(end) + self._completions.farthest_end(content) * size
 
     def _tokens(self, text: bytes, layout: Layout) -> int:
         if layout.name not in _UNDECIDED:

@@ -8,7 +8,7 @@ asks once for each state of the content.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -22,7 +22,7 @@ from logitloom_plugins.json_schema.folds.completion import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.contexts import StringContext
-from logitloom_plugins.json_schema.grammar.states import Stack, TextState
+from logitloom_plugins.json_schema.grammar.states import Stack, State, TextState
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Places
 
 __all__ = ["TokenDistances"]
@@ -42,6 +42,8 @@ _MOST_REMEMBERED: Final = 1 << 12
 _MOST_WORK: Final = 1 << 17
 _NODE: Final = 20
 _NOT_COUNTED: Final = -1
+#: The bytes that end a string or begin an escape.
+_MARKS: Final = dict.fromkeys(b'"\\', 0)
 
 
 class TokenDistances:
@@ -81,7 +83,7 @@ class TokenDistances:
         words, tracked = self._words, machine.numbering.tracked
         completions.begin_counting()
         self._least.clear()
-        found = _FoundDistances(words.order, self._size)
+        found = _FoundDistances(words, self._size)
         self._along(position, found)
         pending = deque([(0, position)])
         #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
@@ -93,19 +95,31 @@ class TokenDistances:
                 continue
             node, at = pending.popleft()
             state = machine.states[at.state]
-            if isinstance(state, TextState) and not at.items.frame and at.state not in tracked:
+            if (
+                isinstance(state, TextState)
+                and not (at.items.frame or at.state in tracked)
+                and not (state.context.is_listed or state.context.content.automaton.narrow[state.content_state])
+            ):
                 nodes = strings.setdefault((state.context, at.stack), [])
                 nodes.append((node, state.content_state, state.characters))
                 continue
-            for child in words.children(node):
+            completions.work += _NODE
+            for child, _, goes_on in words.reads(node, self._readable(at.state, state)):
                 reached = machine.read(at, words.byte(child))
                 completions.work += _NODE
                 if reached is None:
                     continue
                 self._add(child, reached, found)
-                if words.has_children(child):
+                if goes_on:
                     pending.append((child, reached))
         return *found.sorted(), completions.work < _MOST_WORK
+
+    def _readable(self, number: int, state: State) -> Mapping[int, int]:
+        """The bytes that may come in a state, and perhaps others, as the keys of a mapping."""
+        codes = self.machine.codes
+        if not isinstance(state, TextState):
+            return codes.sparse_row(number) or {}
+        return codes.strings.moves.steps(state.context, state.content_state) | _MARKS
 
     def _along(self, position: Position, found: _FoundDistances) -> None:
         """Add the tokens that write the beginning of the completion."""
@@ -116,9 +130,7 @@ class TokenDistances:
             node = words.child(node, byte)
             if node < 0:
                 return
-            first, own = words.span(node)
-            if own > first:
-                found.add(first, own, min(fewest[left], UNKNOWN))
+            found.add_first(node, min(fewest[left], UNKNOWN))
 
     def _in_string(
         self, context: StringContext, stack: Stack, begun: list[tuple[int, int, int]], found: _FoundDistances
@@ -147,10 +159,10 @@ class TokenDistances:
         return following
 
     def _add(self, node: int, reached: Position, found: _FoundDistances) -> None:
-        """Add the tokens that end at a node, unless too much has been counted."""
+        """Add the tokens that end at a node, unless they write the completion or too much has been counted."""
         first, own = self._words.span(node)
-        if own > first and self._completions.work < _MOST_WORK:
-            found.add(first, own, self.least(reached))
+        if own > first and node not in found.known and self._completions.work < _MOST_WORK:
+            found.add(node, self.least(reached))
 
     def _fewest(self, text: bytes) -> int | None:
         """The fewest tokens that write a text, ``None`` if none do."""
@@ -203,28 +215,46 @@ class _FoundDistances:
     """Tokens with the number of tokens that are needed after each.
 
     Args:
-        order: the tokens in the order of a trie.
+        words: the trie of the vocabulary.
         size: of the vocabulary.
+
+    Attributes:
+        known: nodes of which the number is known beforehand.
     """
 
-    def __init__(self, order: NDArray[np.int32], size: int) -> None:
-        self._order = order
-        #: Unsigned, so that a token that was not counted has more than any.
-        self._least = np.full(size, _NOT_COUNTED, dtype=np.int32).view(np.uint32)
+    def __init__(self, words: Words, size: int) -> None:
+        self._words, self._size = words, size
+        self.known = set[int]()
+        #: What was found for single nodes: by token the least number.
+        self._few: dict[int, int] = {}
+        #: Of many tokens; unsigned, so that a token that was not counted has more than any.
+        self._many: NDArray[np.uint32] | None = None
 
-    def add(self, begin: int, end: int, needed: int | None) -> None:
-        """Add the tokens of a range of the order, which all need the same. The least number for a token counts."""
-        ids = self._order[begin:end]
-        self._least[ids] = np.minimum(self._least.take(ids), np.uint32(UNKNOWN if needed is None else needed))
+    def add_first(self, node: int, needed: int) -> None:
+        """Add the tokens that end at a node, before all others."""
+        self.known.add(node)
+        self.add(node, needed)
+
+    def add(self, node: int, needed: int | None) -> None:
+        """Add the tokens that end at a node, which all need the same. The least number for a token counts."""
+        least = UNKNOWN if needed is None else needed
+        for token in self._words.ids(self._words.span(node)):
+            self._few[token] = min(self._few.get(token, least), least)
 
     def add_all(self, positions: Places, needed: NDArray[np.int32]) -> None:
         """Add the tokens at some positions of the order, but those that were not counted."""
-        ids = self._order.take(positions)
-        self._least[ids] = np.minimum(self._least.take(ids), needed.view(np.uint32))
+        if self._many is None:
+            self._many = np.full(self._size, _NOT_COUNTED, dtype=np.int32).view(np.uint32)
+        ids = self._words.order.take(positions)
+        self._many[ids] = np.minimum(self._many.take(ids), needed.view(np.uint32))
 
     def sorted(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens in ascending order, each once, with the least that was found for it."""
-        least = self._least.view(np.int32)
+        few = np.array(sorted(self._few.items()), dtype=np.int32).reshape(-1, 2).T
+        if self._many is None:
+            return few[0], few[1]
+        self._many[few[0]] = np.minimum(self._many.take(few[0]), few[1].view(np.uint32))
+        least = self._many.view(np.int32)
         ids = np.flatnonzero(least != _NOT_COUNTED).astype(np.int32)
         return ids, least.take(ids)
 
