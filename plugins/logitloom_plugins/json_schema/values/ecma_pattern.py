@@ -14,7 +14,7 @@ import re
 import sys
 import unicodedata
 from functools import cache, lru_cache
-from typing import Final, TypeGuard
+from typing import Final
 
 from logitloom.automata import (
     Budget,
@@ -211,11 +211,23 @@ def _shortest(parts: list[Node]) -> list[Node]:
     return []
 
 
-def _is_long(part: Node) -> TypeGuard[Repeat]:
-    """Whether a part is one of some characters, repeated very often, but not without an end."""
-    if not isinstance(part, Repeat) or not isinstance(part.part, Characters) or part.most is None:
-        return False
-    return part.most >= _LONG and part.least < part.most
+def _long_repeats(parts: list[Node]) -> list[int]:
+    """The places of the parts that are one of some characters, repeated very often, but not without an end.
+
+    Where there is one without a fixed number, repeats with a fixed number are parts of fixed length.
+    """
+    long = [
+        place
+        for place, part in enumerate(parts)
+        if isinstance(part, Repeat) and isinstance(part.part, Characters) and (part.most or 0) >= _LONG
+    ]
+    varied = [place for place in long if len(set(_times(parts[place]))) > 1]
+    return varied or long
+
+
+def _times(part: Node) -> tuple[int, int | None]:
+    """How often a part is repeated, at least and at most."""
+    return (part.least, part.most) if isinstance(part, Repeat) else (1, 1)
 
 
 def counted_length(pattern: str, budget: Budget | None = None) -> tuple[int, int] | None:
@@ -235,13 +247,14 @@ def counted_length(pattern: str, budget: Budget | None = None) -> tuple[int, int
         (1, 65536)
     """
     parts = _parsed(pattern, budget)
-    if parts[:1] != [_START] or parts[-1:] != [_END] or sum(map(_is_long, parts)) != 1:
+    long = _long_repeats(parts)
+    if parts[:1] != [_START] or parts[-1:] != [_END] or len(long) != 1:
         return None
     least = most = 0
-    for part in parts[1:-1]:
+    for place, part in enumerate(parts[1:-1], 1):
         single = part.part if isinstance(part, Repeat) else part
-        low, high = (part.least, part.most) if isinstance(part, Repeat) else (1, 1)
-        if not isinstance(single, Characters) or high is None or (low != high and not _is_long(part)):
+        low, high = _times(part)
+        if not isinstance(single, Characters) or high is None or (low != high and place not in long):
             return None
         least, most = least + low, most + high
     return least, most
@@ -268,7 +281,11 @@ def compile_ecma(pattern: str, budget: Budget | None = None, counted: bool = Fal
     """
     parts = _parsed(pattern, budget)
     if counted:
-        parts = [part._replace(least=0, most=None) if _is_long(part) else part for part in parts]
+        long = _long_repeats(parts)
+        parts = [
+            part._replace(least=0, most=None) if isinstance(part, Repeat) and place in long else part
+            for place, part in enumerate(parts)
+        ]
     limits = budget and (budget.states, budget.table_bytes)
     return stored_automaton(
         lambda: ("ECMA pattern", pattern, counted, limits), lambda: _searched(parts, True, True, pattern, budget)

@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
-from logitloom.automata.deterministic.reach import ends_reachable
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, conjunction, memberships, parts_of
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
+from logitloom_plugins.json_schema.values.end_distances import FREE_FOREVER, EndDistances
 from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import (
-    BEGINNING,
-    CONTINUING,
     MooreMachine,
     Output,
     encodable,
@@ -36,8 +34,6 @@ __all__ = ["FREE_FOREVER", "Content", "content_of", "string_problem"]
 #: Bounds on the length in branches are part of the automaton, and must not be larger.
 _COUNTED_INSIDE: Final = 4096
 _SHORT_LIST: Final = 32
-#: More characters than a text ever has.
-FREE_FOREVER: Final = 1 << 30
 
 
 def string_problem(keyword: str, text: str, budget: Budget | None) -> str | None:
@@ -76,11 +72,6 @@ def language(atom: Atom, budget: Budget | None) -> Dfa:
             f"takes too many states. Use a smaller bound there."
         )
     return compile_pattern(f"(?s:.{{{least},{'' if most is None else most}}})", budget=budget)
-
-
-#: One number, or several; and an answer for each.
-Numbers = int | NDArray[np.int64]
-Truths = bool | np.bool_ | NDArray[np.bool_]
 
 
 class Content:
@@ -175,18 +166,24 @@ class Content:
 
     def alive(self, state: int, count: int) -> bool:
         """Whether a content that has got to a state with some characters can still end within the bounds."""
-        return state >= 0 and (not self.counts or bool(self.all_alive(count, state)))
+        if state < 0 or not self.counts:
+            return state >= 0
+        if self.free:
+            return self.most is None or count <= self.most
+        least = max(self.least - count, 0)
+        if self.most is None:
+            return bool(self._distances.at(least, state))
+        return bool(self._distances.between(least, max(self.most - count, -1), state))
 
-    def all_alive(self, count: Numbers, state: Numbers) -> Truths:
-        """The same of one of the automaton's states, or of arrays of counts and states; with bounds on the length."""
+    def all_alive(self, count: NDArray[np.int64], state: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """The same of arrays, which are broadcast, of counts and states of the automaton; with bounds on the length."""
         if self.free:
             return count <= (FREE_FOREVER if self.most is None else self.most)
-        least, last = np.maximum(self.least - count, 0), len(self._lengths) - 1
+        least = np.maximum(self.least - count, 0)
         if self.most is None:
-            ends: Truths = self._lengths[np.minimum(least, last), state]
+            ends: NDArray[np.bool_] = self._distances.at(least, state)
             return ends
-        room, before = np.maximum(np.minimum(self.most - count, last), -1), self._lengths_before
-        more: Truths = before[room + 1, state] > before[np.minimum(least, last + 1), state]
+        more: NDArray[np.bool_] = self._distances.between(least, np.maximum(self.most - count, -1), state)
         return more
 
     def counted_steps(self, first: int = 0, last: int | None = None) -> NDArray[np.int32]:
@@ -214,54 +211,14 @@ class Content:
     # --- lengths -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _lengths(self) -> NDArray[np.bool_]:
-        """``[k, states]``: whether an end is ``k`` characters away, or ``k`` or more if there is no upper bound.
-
-        The last row stands for all after it. A character counts from its first byte on.
-        """
-        automaton, table = self.automaton, self.automaton.next
+    def _distances(self) -> EndDistances:
         limit = self.most if self.most is not None else self.least
-        if limit * len(table) > 64_000_000:
-            raise BudgetExceeded(
-                f"Strings of {limit} characters with {len(table)} states of a pattern take too much memory. Use a "
-                f"smaller bound or a simpler pattern."
-            )
-        # Inside a character a state is what the states are to which its last bytes lead.
-        continuing = table.take(automaton.columns_of(CONTINUING), axis=1)
-        inside = np.flatnonzero((continuing >= 0) @ np.ones(continuing.shape[1], dtype=np.float32))
-        targets = np.sort(continuing[inside], axis=1)
-        once = targets >= 0
-        once[:, 1:] &= targets[:, 1:] != targets[:, :-1]
-        counts = once.sum(axis=1)
-        reached, begins = targets[once], counts.cumsum() - counts
-        leading = np.where(table >= 0, table, len(table)).take(automaton.columns_of(BEGINNING), axis=1)
-        goal = automaton.accepting
-        current = goal.copy() if self.most is not None else ends_reachable(table, goal)
-        rows: list[NDArray[np.bool_]] = []
-        while len(rows) <= limit:
-            if rows:
-                current = np.append(current, False)[leading].any(axis=1)
-            for _ in range(3 if len(inside) else 0):
-                current[inside] |= np.logical_or.reduceat(current[reached], begins)
-            rows.append(current)
-            if len(rows) > 1 and np.array_equal(current, rows[-2]):
-                # From here on every row is the same; one of dead ends says as much.
-                rows += [current] * (limit + 1 - len(rows) if current.any() else 0)
-                break
-        return np.stack(rows)
-
-    @cached_property
-    def _lengths_before(self) -> NDArray[np.int32]:
-        """``[k + 1, states]``: how many lengths below ``k`` there are; for counting within a range."""
-        lengths = self._lengths
-        total = np.zeros((len(lengths) + 1, lengths.shape[1]), dtype=np.int32)
-        np.cumsum(lengths, axis=0, out=total[1:])
-        return total
+        return EndDistances(self.automaton, limit, self.most is None)
 
     @cached_property
     def _farthest(self) -> int:
         """The most characters to the nearest end, from any state between characters; very many if it has none."""
-        nearest = np.where(self._lengths.any(axis=0), self._lengths.argmax(axis=0), FREE_FOREVER)
+        nearest = self._distances.nearest
         return int(nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
 
     def window(self, least: int, most: int, longest: int) -> tuple[int, int]:
