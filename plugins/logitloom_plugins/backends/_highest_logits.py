@@ -13,7 +13,7 @@ from logitloom.masks.kernels import KernelFailed, host_kernels
 from logitloom_plugins.backends._log_probability import read_only
 from logitloom_plugins.backends._set_positions import set_positions
 
-__all__ = ["kth_largest", "spread_positions", "survivors"]
+__all__ = ["kth_largest", "survivors"]
 
 #: Blocks per wanted value. With more, fewer other values lie above the bound; with fewer, the maxima are sooner sorted.
 _BLOCKS: Final = 4
@@ -148,22 +148,6 @@ def _of_one_row(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
         return inside
     behind: NDArray[np.int64] = (x[size * count :] >= least).nonzero()[0] + size * count
     return np.concatenate([inside, behind])
-
-
-def spread_positions(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The values, at least all that are not -inf, and their positions in a flat array of rows.
-
-    Args:
-        values: ``[rows, n]``.
-        ids: ``[rows, n]``, -1 where there is none, which a single row does not have.
-        vocab: of the rows.
-    """
-    if len(ids) == 1:
-        return values[0], ids[0]
-    ids = ids + np.arange(len(ids))[:, None] * vocab
-    values = values.reshape(-1)
-    kept = (values != -np.inf).nonzero()[0]
-    return values[kept], ids.reshape(-1)[kept]
 
 
 def _block_maxima(x: NDArray[Any], k: int) -> NDArray[Any] | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["set_positions", "set_tokens"]
+__all__ = ["set_positions", "set_tokens", "spread_positions"]
 
 #: One word in so many may be set for the words to be looked through first: beyond, NumPy's own search is faster.
 _SPARSE: Final = 8
@@ -53,3 +53,19 @@ def set_tokens(x: NDArray[Any], tokens: NDArray[np.integer[Any]], value: float |
         return
     row, column = np.divmod(((tokens >= 0) & (tokens < x.shape[1])).reshape(-1).nonzero()[0], tokens.shape[1])
     x[row, tokens[row, column]] = value
+
+
+def spread_positions(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The values, at least all that are not -inf, and their positions in a flat array of rows.
+
+    Args:
+        values: ``[rows, n]``.
+        ids: ``[rows, n]``, -1 where there is none, which a single row does not have.
+        vocab: of the rows.
+    """
+    if len(ids) == 1:
+        return values[0], ids[0]
+    ids = ids + np.arange(len(ids))[:, None] * vocab
+    values = values.reshape(-1)
+    kept = (values != -np.inf).nonzero()[0]
+    return values[kept], ids.reshape(-1)[kept]

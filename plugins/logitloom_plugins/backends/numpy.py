@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Backend
 from logitloom.arrays.backend import NEG_INF, BufferPool, TokenIds
-from logitloom_plugins.backends._highest_logits import kth_largest, spread_positions, survivors
+from logitloom_plugins.backends._highest_logits import kth_largest, survivors
 from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
-from logitloom_plugins.backends._set_positions import set_positions, set_tokens
+from logitloom_plugins.backends._set_positions import set_positions, set_tokens, spread_positions
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
@@ -213,7 +213,7 @@ class NumpyBackend(Backend):
             out = pool.spread(kept, positions, like.shape, NEG_INF, like.dtype, HostBuffer)
             if out is not None:
                 return out
-        out = like if donate and like.flags.c_contiguous else np.empty_like(like, order="C")
+        out = like if donate and like.flags.c_contiguous else np.empty(like.shape, like.dtype)
         out.fill(NEG_INF)
         out.reshape(-1)[positions] = kept
         return out

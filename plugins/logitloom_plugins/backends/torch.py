@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from logitloom import Array, Backend
 from logitloom.arrays.backend import NEG_INF, BufferPool, SharedMemory, TokenIds
 from logitloom.errors import InvalidContext
-from logitloom_plugins.backends._highest_logits import kth_largest, spread_positions, survivors
+from logitloom_plugins.backends._highest_logits import kth_largest, survivors
 from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.backends._log_probability import log_probability
 from logitloom_plugins.backends._nucleus import LEAST_VOCAB, mass_threshold, nucleus_threshold
-from logitloom_plugins.backends._set_positions import set_positions, set_tokens
+from logitloom_plugins.backends._set_positions import set_positions, set_tokens, spread_positions
 from logitloom_plugins.backends.numpy import NumpyBackend
 
 __all__ = ["TorchBackend", "TorchPlugin"]
