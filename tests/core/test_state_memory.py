@@ -64,6 +64,7 @@ CHAINS = {
     "longest tokens": ("regex", {"pattern": "(ab|12)+the", "longest_tokens": True}),
     "between": ("between", {"open": "{", "close": "}", "inner": [["regex", {"pattern": "[a-z]{2,9}"}]]}),
     "until": ("until", {"trigger": "the", "inner": [["regex", {"pattern": "[a-z ]{2,90}"}]]}),
+    "json": ("json", {"schema": {"type": "object", "properties": {"ab": {"type": "string"}}, "required": ["ab"]}}),
     "budget": ("budget", {"n": 9, "inner": [["regex", {"pattern": "[a-z ]{2,90}"}]]}),
 }
 

@@ -20,6 +20,7 @@ from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.trie_walk import nodes_along
 from logitloom.constraints import UNKNOWN, Constraint, TokenSet
 from logitloom.errors import VocabularyError
+from logitloom.state_memory import StateMemory
 from logitloom_plugins.json_schema.folds.schema_automaton import Configuration, SchemaAutomaton
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.contexts import TextContext
@@ -38,9 +39,6 @@ __all__ = ["SchemaConstraint", "can_write"]
 _NEEDED: Final = (*range(0x20, 0xC0), *range(0xC2, 0xF1))
 #: What names rare characters in a pattern.
 _RARE: Final = re.compile(r"\\([pPu]\{|u[dD][89abAB])")
-_MOST_SET_BYTES: Final = 64 << 20
-_MOST_SETS: Final = 1 << 16
-_MOST_SHARED: Final = 1 << 7
 
 
 def can_write(document: JSONValue, vocabulary: Vocabulary) -> bool:
@@ -86,20 +84,19 @@ class SchemaConstraint(Constraint):
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
             )
         self._texts = vocabulary.token_bytes
-        self._known_masks = _Masks(schema, vocabulary, self.vocab_size)
-        self._sets: dict[Configuration, TokenSet] = {}
-        self._set_bytes = 0
+        self._known_masks = _Masks(schema, vocabulary, self.vocab_size, self.memory)
+        self._sets: dict[Configuration, TokenSet] = self.memory.table("token sets")
 
     def forget(self) -> None:
-        """Clear all caches of visited configurations. Results do not change."""
+        """Drop what is remembered of visited configurations, by the automaton too. Results do not change."""
         self.schema.forget()
-        self._sets, self._set_bytes = {}, 0
+        super().forget()
 
     @property
     def _masks(self) -> _Masks:
         """Of the machine of the schema, which may be replaced at any time."""
         if self._known_masks.machine is not self.schema.machine:
-            self._known_masks = _Masks(self.schema, self.vocabulary, self.vocab_size)
+            self._known_masks = _Masks(self.schema, self.vocabulary, self.vocab_size, self.memory)
         return self._known_masks
 
     # --- methods of Constraint ---------------------------------------------------------------------------------
@@ -157,9 +154,7 @@ class SchemaConstraint(Constraint):
         known = self._sets.get(state)
         if known is None:
             known = self.schema.run(lambda at: self._masks.found(at), state)
-            self._set_bytes += known.ids.nbytes
-            if self._set_bytes > _MOST_SET_BYTES or len(self._sets) > _MOST_SETS:
-                self._sets, self._set_bytes = {}, known.ids.nbytes
+            self.memory.note(known.ids)
             self._sets[state] = known
         return known
 
@@ -171,6 +166,7 @@ class _Masks:
         schema: the automaton over bytes.
         vocabulary: the bytes of each id.
         size: width of the model's logits.
+        memory: that of the constraint. Its tables of an earlier machine are emptied.
 
     Attributes:
         machine: that of the schema now.
@@ -178,19 +174,20 @@ class _Masks:
         bounds: on how many are left after any token.
     """
 
-    def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int) -> None:
+    def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int, memory: StateMemory) -> None:
         self.machine = machine = schema.machine
         self._numbering = machine.numbering
         self.words = words_of(vocabulary)
         self._texts = vocabulary.token_bytes
         self._sets = token_sets(vocabulary, size)
         self._walk = TokenWalk(machine, self.words.trie.longest)
-        self._strings = StringRows(machine, vocabulary, self._walk, self._sets)
+        self._strings = StringRows(machine, vocabulary, self._walk, self._sets, memory)
         self._doubtful = DoubtfulTokens(machine, self.words, vocabulary, size)
         self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
         self.bounds = TokenBounds(machine, schema.completions, self.distances.farthest_end, vocabulary)
         self._completions = schema.completions
-        self._rows: dict[tuple[int, Stack], tuple[TokenSet, bool]] = {}
+        self._memory = memory
+        self._rows: dict[tuple[int, Stack], tuple[TokenSet, bool]] = memory.table("rows", renew=True)
 
     def found(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position.
@@ -236,8 +233,7 @@ class _Masks:
             if known is None:
                 walked = self._walk.from_root(self.words, state, stack)
                 known = walked.token_set(self.words, self._sets), walked.whole
-            if len(self._rows) >= _MOST_SHARED:
-                self._rows.clear()
+            self._memory.note(known[0].ids)
             self._rows[state, stack] = known
         return known
 

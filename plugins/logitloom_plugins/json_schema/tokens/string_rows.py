@@ -25,6 +25,7 @@ from logitloom.automata.lift.trie import Trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
 from logitloom.automata.lift.words import Words, vocabulary_words
 from logitloom.constraints import TokenSet
+from logitloom.state_memory import StateMemory
 from logitloom_plugins.json_schema.folds.machine import DEAD, NO_NAMES, Machine, read
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, TextContext
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
@@ -37,7 +38,6 @@ from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
 __all__ = ["StringRows", "StringTables", "string_tables", "words_of"]
 
-_MOST_REMEMBERED: Final = 1 << 12
 _QUOTE: Final = ord('"')
 _WORDS: Final[weakref.WeakKeyDictionary[Vocabulary, Words]] = weakref.WeakKeyDictionary()
 _TABLES: Final[weakref.WeakKeyDictionary[Vocabulary, dict[tuple[str, bool], StringTables]]] = (
@@ -167,9 +167,12 @@ class StringRows:
         vocabulary: the tokens.
         walk: the trie walk of the machine.
         sets: the token sets of the vocabulary.
+        memory: that of the constraint. Its tables of an earlier machine are emptied.
     """
 
-    def __init__(self, machine: Machine, vocabulary: Vocabulary, walk: TokenWalk, sets: TokenSets) -> None:
+    def __init__(
+        self, machine: Machine, vocabulary: Vocabulary, walk: TokenWalk, sets: TokenSets, memory: StateMemory
+    ) -> None:
         self._machine = machine
         self._walk = walk
         self._sets = sets
@@ -178,8 +181,9 @@ class StringRows:
         self._names = string_tables(vocabulary, machine, names=True)
         #: The largest number of characters that one token adds to a string.
         self.longest = self._values.longest
-        self._after: dict[tuple[bool, int, Stack], tuple[Rests, bool]] = {}
-        self._completed: dict[tuple[MooreMachine, int], list[tuple[int, int]]] = {}
+        self._memory = memory
+        self._after: dict[tuple[bool, int, Stack], tuple[Rests, bool]] = memory.table("rests of strings", renew=True)
+        self._completed: dict[tuple[MooreMachine, int], list[tuple[int, int]]] = memory.table("names", renew=True)
 
     def row(self, state: int, stack: Stack) -> tuple[TokenSet, bool] | None:
         """The tokens of a state, and whether they are all; ``None`` if the string is not free.
@@ -283,8 +287,7 @@ class StringRows:
                 child = words.child(node, byte)
                 if child >= 0:
                     pending.append((child, after))
-        if len(self._completed) >= _MOST_REMEMBERED:
-            self._completed.clear()
+        self._memory.note(entries=1 + len(found))
         self._completed[automaton, content_state] = found
         return found
 
@@ -301,7 +304,6 @@ class StringRows:
                 walked = self._walk.from_root(tables.rest_words, state, stack)
                 rests, whole = [0, *walked.allowed(tables.rest_words)], walked.whole
             known = tuple(sorted(rests)), whole
-            if len(self._after) >= _MOST_REMEMBERED:
-                self._after.clear()
+            self._memory.note()
             self._after[key] = known
         return known
