@@ -94,7 +94,7 @@ def test_another_process_finds_nothing_again_and_reads_the_same(
         for module in (numbers, strings):
             other.setattr(module, "joint", refused)
         other.setattr(ecma_pattern, "_searched", refused)
-        other.setattr(formats, "_format_automaton", refused)
+        other.setattr(strings, "format_automaton", refused)
         machine = compiled(SCHEMAS[name], tmp_path)
     assert [read(machine, seed, 60) for seed in range(3)] == expected
 

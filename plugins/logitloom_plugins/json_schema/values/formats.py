@@ -11,15 +11,18 @@ References:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from logitloom.automata import Dfa, compile_pattern, difference, stored_automaton
+from logitloom.automata import DEAD, Dfa, compile_pattern, difference
 from logitloom_plugins.json_schema.values.times_of_day import times_of_day
 
-__all__ = ["IRREGULAR", "format_automaton"]
+__all__ = ["IRREGULAR", "compiled_formats", "format_automaton", "write_tables"]
 
 _OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
@@ -122,6 +125,10 @@ IRREGULAR: Final = {
 }
 
 
+#: Of each format in ``_PATTERNS``, and of ``hostname``, what :func:`_as_numbers` makes of its automaton.
+_TABLES: Final = Path(__file__).with_name("format_tables.npz")
+
+
 @cache
 def format_automaton(name: str) -> Dfa:
     """The automaton of the texts that have a regular format of JSON Schema.
@@ -130,29 +137,56 @@ def format_automaton(name: str) -> Dfa:
         >>> format_automaton("date").fullmatch("2023-02-29"), format_automaton("date").fullmatch("2024-02-29")
         (False, True)
     """
-    return stored_automaton(lambda: ("format", name), lambda: _format_automaton(name))
-
-
-def _format_automaton(name: str) -> Dfa:
     if name == "time":
         return times_of_day()
     if name == "date-time":
         return _followed(compile_pattern(_DATE + "[tT]", minimal=True), times_of_day())
-    if name == "hostname":
-        # No label with hyphens as its third and fourth characters: those are A-labels (or reserved), and whether
-        # such a label decodes to a valid name is beyond any automaton. The length is bounded by an atom of its own.
-        return difference(compile_pattern(_DOMAIN), compile_pattern(r"(?:.*\.)?[^.]{2}--.*"))
-    return compile_pattern(_PATTERNS[name], minimal=True)
+    with np.load(_TABLES) as tables:
+        return _from_numbers(tables[name])
+
+
+def compiled_formats() -> dict[str, Dfa]:
+    """The automata of the formats whose tables are read from a file, made from their patterns."""
+    found = {name: compile_pattern(pattern, minimal=True) for name, pattern in _PATTERNS.items()}
+    # No label with hyphens as its third and fourth characters: those are A-labels (or reserved), and whether such a
+    # label decodes to a valid name is beyond any automaton. The length is bounded by an atom of its own.
+    found["hostname"] = difference(compile_pattern(_DOMAIN), compile_pattern(r"(?:.*\.)?[^.]{2}--.*"))
+    return found
+
+
+def write_tables(path: Path = _TABLES) -> None:
+    """Write the file of tables. Needed after a pattern has changed.
+
+    Args:
+        path: of the file; default: the one that :func:`format_automaton` reads.
+    """
+    tables: Mapping[str, Any] = {name: _as_numbers(dfa) for name, dfa in compiled_formats().items()}
+    np.savez_compressed(path, **tables)
+
+
+def _as_numbers(dfa: Dfa) -> NDArray[np.int16]:
+    """An automaton as ``[n] int16``: start, states, classes, the class of each byte, which states accept, the table."""
+    sizes = np.array([dfa.start, *dfa.next.shape])
+    numbers = np.concatenate([sizes, dfa.byte_class, dfa.accepting, dfa.next.ravel()])
+    return np.asarray(numbers, dtype=np.int16)
+
+
+def _from_numbers(numbers: NDArray[np.int16]) -> Dfa:
+    start, states, classes = numbers[:3].tolist()
+    byte_class, accepting, table = np.split(numbers[3:], [256, 256 + states])
+    return Dfa(byte_class, table.reshape(states, classes), accepting != 0, start, trim=True)
 
 
 def _followed(first: Dfa, second: Dfa) -> Dfa:
     """A text of ``first``, of which no longer text begins with it, and then a text of ``second``."""
     classes = np.stack([first.byte_class, second.byte_class])
     _, representative, byte_class = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-    ends = np.append(first.accepting, False)
-    before = first.next[:, first.byte_class[representative]]
-    before = np.where(ends[before], np.int32(first.states + second.start), before)
+    # Where the first text ends the second begins, so the states in which the first ends are left out.
+    inside = ~first.accepting
+    count = int(inside.sum())
+    number = np.append(np.where(inside, inside.cumsum() - 1, count + second.start), DEAD)
+    before = number[first.next[inside][:, first.byte_class[representative]]]
     after = second.next[:, second.byte_class[representative]]
-    after = np.where(after >= 0, after + first.states, after)
-    accepting = np.append(np.zeros(first.states, dtype=bool), second.accepting)
-    return Dfa(byte_class.ravel(), np.concatenate([before, after]), accepting, first.start).trimmed()
+    after = np.where(after >= 0, after + count, after)
+    accepting = np.append(np.zeros(count, dtype=bool), second.accepting)
+    return Dfa(byte_class.ravel(), np.concatenate([before, after]), accepting, int(number[first.start]), trim=True)
