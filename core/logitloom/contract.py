@@ -9,7 +9,7 @@ combinators, forced tokens, decoding loops, engine adapters, the conformance kit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -31,6 +31,7 @@ __all__ = [
     "Ended",
     "Run",
     "State",
+    "TextTokens",
     "TokenSet",
     "TokenTables",
 ]
@@ -144,6 +145,21 @@ class Run(NamedTuple):
     others: bool
 
 
+class TextTokens(NamedTuple):
+    """What the tokens of a vocabulary can write.
+
+    Attributes:
+        longest: the bytes of the longest token.
+        single: the bytes that are tokens.
+        fewest: for a text and the results for its last ends, the fewest tokens that write each end of the text, the
+            longest first; ``None`` where no tokens do. The result for the empty end is 0.
+    """
+
+    longest: int
+    single: frozenset[int]
+    fewest: Callable[[bytes, Sequence[int | None]], list[int | None]]
+
+
 class ByteAutomaton(ABC):
     """A deterministic automaton over bytes: a pure function of state and byte. This is what most authors write.
 
@@ -198,15 +214,15 @@ class ByteAutomaton(ABC):
         """
         return None
 
-    def longest_completion(self, state: State, read: int, writable: frozenset[int]) -> int | None:
-        """An upper bound on the bytes of :meth:`completion` after up to ``read`` more bytes; ``None`` if unknown.
+    def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
+        """A function that bounds how many tokens :meth:`completion` needs after one more token.
 
-        While more tokens are left than that, nobody has to look for completions, if each of their bytes is a token.
+        The function gets a state and returns a bound, the same in every process, or ``None`` if no text can end after
+        the state. While more tokens are left than that, nobody has to look for completions. ``None`` if there is no
+        such function, and if tokens cannot write all completions.
 
         Args:
-            state: between two tokens.
-            read: the bytes of the longest token.
-            writable: the bytes that are tokens; ``None`` is returned if completions have others.
+            tokens: the tokens of the vocabulary.
         """
         return None
 

@@ -20,6 +20,7 @@ from logitloom.contract import (
     Ended,
     Run,
     State,
+    TextTokens,
     TokenSet,
     TokenTables,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "Run",
     "State",
     "StopStrings",
+    "TextTokens",
     "TokenSet",
     "TokenTables",
     "lift",

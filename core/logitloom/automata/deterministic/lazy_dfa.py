@@ -14,7 +14,7 @@ References:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
@@ -26,7 +26,7 @@ from logitloom.automata.deterministic.position_runs import PositionRuns
 from logitloom.automata.deterministic.subsets import SubsetAutomaton
 from logitloom.automata.patterns.position_completions import BYTE_ORDER
 from logitloom.automata.patterns.utf8 import DEAD
-from logitloom.contract import ByteAutomaton, Run, State
+from logitloom.contract import ByteAutomaton, Run, State, TextTokens
 
 __all__ = ["LazyDfa"]
 
@@ -143,14 +143,19 @@ class LazyDfa(ByteAutomaton):
             found.append(tail + row.completions[target])
         return min(found, key=lambda text: (len(text), text.translate(BYTE_ORDER)))
 
-    def longest_completion(self, state: State, read: int, writable: frozenset[int]) -> int | None:
-        """By the positions of the state; within a character by the positions before the character."""
+    def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
+        """By the positions of a state; within a character by the positions before the character."""
         completions = self._subsets.completions
-        if completions is None:
+        farthest = None if completions is None else completions.distances(tokens)
+        if farthest is None:
             return None
-        origin = state if type(state) is bytes else cast(tuple[bytes, int], state)[0]
-        positions = self._subsets.read_next(self._subsets.unpacked(origin))
-        return completions.longest(positions, read, writable) if positions else None
+
+        def bound(state: State) -> int | None:
+            origin = state if type(state) is bytes else cast(tuple[bytes, int], state)[0]
+            positions = self._subsets.read_next(self._subsets.unpacked(origin))
+            return max([farthest[each] for each in positions], default=None)
+
+        return bound
 
     def _tails(self, row: _TransitionRow, node: int) -> Iterator[tuple[bytes, int]]:
         """The first of the bytes that end a character and lead to a target of a row, for each such target."""

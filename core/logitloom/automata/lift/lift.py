@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,7 @@ from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_
 from logitloom.automata.lift.lift_memory import MOST_VISITED_BYTES, LiftMemory
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.visited import BoundedStates, TooMuchWork, VisitedStates
-from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
+from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TextTokens, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.host.hookspecs import TextEnd
 from logitloom.masks.kernels import KernelFailed
@@ -290,19 +291,21 @@ class LiftedAutomaton(Constraint):
         return ids[chosen], [reached for reached in entered if reached is not None], number.take(which[chosen])
 
     def most_after(self, state: State) -> int:
-        """The bytes of the longest completion that the automaton may need after one more token, if all are tokens."""
-        if self._has_borders:
-            return UNKNOWN
-        found = self._automaton.longest_completion(state, self._longest_token, self._writable)
+        """What the automaton's ``completion_bound`` says."""
+        found = None if self._completion_bound is None else self._completion_bound(state)
         return UNKNOWN if found is None else found
+
+    @cached_property
+    def _completion_bound(self) -> Callable[[State], int | None] | None:
+        if self._has_borders:
+            return None
+        single = frozenset(np.flatnonzero(self._trie.single >= 0).tolist())
+        fewest = partial(trie_walk.fewest_tokens, self._trie)
+        return self._automaton.completion_bound(TextTokens(self._longest_token, single, fewest))
 
     @cached_property
     def _longest_token(self) -> int:
         return int(np.diff(self.vocabulary.offsets).max(initial=0))
-
-    @cached_property
-    def _writable(self) -> frozenset[int]:
-        return frozenset(np.flatnonzero(self._trie.single >= 0).tolist())
 
     def _fewest_tokens(self, text: bytes) -> int | None:
         # Completions of states often have the same end.

@@ -112,16 +112,41 @@ class FollowSets(dict[int, Positions]):
         """All sets, by position."""
         return [self[position] for position in range(len(self._following))]
 
+    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``[edges]`` each: a position and a position that may come after it. A pair may stand there twice."""
+        parts = [self._edges(self._following[at], positions) for at, positions in _by_identity(self._following)]
+        sources, targets = zip(*parts, strict=True)
+        return np.concatenate(sources), np.concatenate(targets)
+
+    def _edges(
+        self, following: _Following, positions: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The edges from some positions that share an entry."""
+        if isinstance(following, _Extended):
+            within, more = (self._edges(part, positions) for part in following)
+            return np.concatenate([within[0], more[0]]), np.concatenate([within[1], more[1]])
+        if not isinstance(following, _Copied):
+            after = np.array(sorted(following), dtype=np.int64)
+            return positions.repeat(len(after)), np.tile(after, len(positions))
+        start, part = following
+        copies, offsets = np.divmod(positions - start, len(part))
+        parts = []
+        for offset in np.unique(offsets).tolist():
+            here = offsets == offset
+            _, after = self._edges(part[offset], np.array([start + offset]))
+            moved = after + copies[here, None] * len(part)
+            parts.append((positions[here].repeat(len(after)), moved.ravel()))
+        sources, targets = zip(*parts, strict=True)
+        return np.concatenate(sources), np.concatenate(targets)
+
     def chosen(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[positions]``: of the positions after each position the one of the largest size; of several the first.
 
         Args:
             sizes: ``[positions]``, equal for the copies of a position.
         """
-        _, first, which = np.unique([*map(id, self._following)], return_index=True, return_inverse=True)
-        found = np.zeros(len(which), dtype=np.int64)
-        groups = np.split(which.argsort(kind="stable"), np.bincount(which).cumsum()[:-1])
-        for at, positions in zip(first.tolist(), groups, strict=True):
+        found = np.zeros(len(self._following), dtype=np.int64)
+        for at, positions in _by_identity(self._following):
             found[positions] = self._chosen(self._following[at], positions, sizes)
         return found
 
@@ -146,6 +171,13 @@ class FollowSets(dict[int, Positions]):
     def described(self) -> object:
         """A description, equal for equal sets of the same pattern."""
         return _described(self._following)
+
+
+def _by_identity(following: Sequence[_Following]) -> list[tuple[int, NDArray[np.int64]]]:
+    """The positions that share an entry, each group beside the first of its positions."""
+    _, first, which = np.unique([*map(id, following)], return_index=True, return_inverse=True)
+    groups = np.split(which.argsort(kind="stable"), np.bincount(which).cumsum()[:-1])
+    return [*zip(first.tolist(), groups, strict=True)]
 
 
 def _described(following: Sequence[_Following]) -> object:

@@ -9,15 +9,19 @@ References:
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
+import numpy as np
+
 from logitloom.automata.patterns.char_sets import CharSet
-from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, Positions, predecessors
+from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton
+from logitloom.contract import TextTokens
 
 __all__ = ["BYTE_ORDER", "PositionCompletions"]
 
+#: Different texts of positions whose tokens are counted; each takes some microseconds.
+_MOST_TEXTS: Final = 4096
 _READABLE: Final = bytes([*range(0x61, 0x7B), *range(0x30, 0x3A), *range(0x20, 0x7F)])
 #: ``BYTE_ORDER[byte]`` is the rank of a byte among all bytes: letters, digits and other printable characters come
 #: first.
@@ -34,38 +38,84 @@ class PositionCompletions:
     def __init__(self, nfa: PositionAutomaton) -> None:
         characters = [_first_character(chars) if chars else b"" for chars in nfa.sets]
         self._text = [characters[number] for number in nfa.set_at]
-        #: By position: the length of its text in bytes, the rank of the text in the order of all texts, and the
-        #: position that reads the second character of the text.
-        self._bytes = [-1] * len(nfa.set_at)
-        self._rank = [0] * len(nfa.set_at)
-        self._next = [END_POSITION] * len(nfa.set_at)
-        follow = nfa.follow.sets()
-        self._find(follow)
+        count = len(nfa.set_at)
+        sources, targets = nfa.follow.edges()
+        order = targets.argsort(kind="stable")
+        #: The positions before each position, one after the other, and where those of each begin.
+        self._before = sources.take(order).tolist(), np.searchsorted(targets.take(order), np.arange(count + 1)).tolist()
+        #: The positions in the order of their texts; by position its place in this order, and the position that reads
+        #: the second character of its text.
+        self._ranked: list[int] = []
+        self._rank = [0] * count
+        self._next = [END_POSITION] * count
+        self._find()
         above_ascii = any(chars.high.ranges for chars in nfa.sets)
         #: The bytes of all texts, and the bytes that complete a character which a token has begun.
         self._used = frozenset(byte for text in set(self._text) for byte in text)
         self._used |= frozenset(range(0x80, 0xC0) if above_ascii else ())
         self._rest_of_character = 3 if above_ascii else 0
-        self._growth = max((self._most(after) - self._bytes[p] for p, after in enumerate(follow) if after), default=0)
-        self._longest = max(self._bytes)
 
-    def _find(self, follow: list[Positions]) -> None:
-        before = predecessors(follow)
-        heap = [(0, b"", 0, END_POSITION, END_POSITION)]
-        rank = 0
-        while heap:
-            size, _, _, position, after = heapq.heappop(heap)
-            if self._bytes[position] >= 0:
-                continue
-            self._bytes[position], self._rank[position], self._next[position] = size, rank, after
-            for each in before[position]:
-                if self._bytes[each] < 0:
-                    text = self._text[each]
-                    heapq.heappush(heap, (size + len(text), text.translate(BYTE_ORDER), rank, each, position))
-            rank += 1
+    def _find(self) -> None:
+        ordered = {text: text.translate(BYTE_ORDER) for text in set(self._text)}
+        seen = bytearray(len(self._text))
+        seen[END_POSITION] = True
+        by_size: dict[int, list[tuple[bytes, int, int]]] = {0: [(b"", 0, END_POSITION)]}
+        size = 0
+        while by_size:
+            # The first way to a position is the best one, because texts are found in their order.
+            for _, _, position in sorted(by_size.pop(size, ())):
+                rank = self._rank[position] = len(self._ranked)
+                self._ranked.append(position)
+                for each in self._before_of(position):
+                    if not seen[each]:
+                        seen[each], self._next[each] = True, position
+                        text = self._text[each]
+                        by_size.setdefault(size + len(text), []).append((ordered[text], rank, each))
+            size += 1
 
-    def _most(self, positions: Iterable[int]) -> int:
-        return max(self._bytes[position] for position in positions)
+    def _before_of(self, position: int) -> list[int]:
+        before: list[int]
+        before, starts = self._before
+        return before[starts[position] : starts[position + 1]]
+
+    def distances(self, tokens: TextTokens) -> list[int] | None:
+        """By position a bound on the tokens that its text, or that of any position reached from it, needs.
+
+        Where positions have very many different texts, each byte counts as a token. ``None`` if tokens cannot write
+        every text.
+        """
+        if not self._used <= tokens.single:
+            return None
+        needed = self._tokens_of_texts(tokens)
+        farthest = [-1] * len(needed)
+        for position in sorted(self._ranked, key=needed.__getitem__, reverse=True):
+            most, waiting = needed[position], [position]
+            while waiting:
+                at = waiting.pop()
+                if farthest[at] < 0:
+                    farthest[at] = most
+                    waiting += self._before_of(at)
+        return [each + self._rest_of_character for each in farthest]
+
+    def _tokens_of_texts(self, tokens: TextTokens) -> list[int]:
+        """By position the fewest tokens that write its text, or the bytes of the text."""
+        number = [0] * len(self._text)
+        numbers: dict[tuple[bytes, int], int] = {(b"", 0): 0}
+        for position in self._ranked[1:]:
+            key = self._text[position], number[self._next[position]]
+            number[position] = numbers.setdefault(key, len(numbers))
+        if len(numbers) > _MOST_TEXTS:
+            size = [0] * len(numbers)
+            for of_text, (text, after) in enumerate(numbers):
+                size[of_text] = len(text) + size[after]
+            return [size[each] for each in number]
+        # Of each text its beginning, as long as a token, and the fewest tokens from each byte of that on.
+        known: list[tuple[bytes, list[int | None]]] = []
+        for text, after in numbers:
+            rest, fewest = known[after] if known else (b"", [0])
+            begin = (text + rest)[: tokens.longest]
+            known.append((begin, tokens.fewest(begin, fewest[: len(begin) - len(text) + 1])))
+        return [known[each][1][0] or 0 for each in number]
 
     def shortest(self, positions: Collection[int]) -> bytes:
         """The shortest of the texts of some positions."""
@@ -75,16 +125,6 @@ class PositionCompletions:
             found.append(self._text[position])
             position = self._next[position]
         return b"".join(found)
-
-    def longest(self, positions: Collection[int], read: int, writable: frozenset[int]) -> int | None:
-        """A bound on the bytes of the shortest text after up to ``read`` more bytes from some positions.
-
-        ``None`` if texts have other bytes than ``writable``.
-        """
-        if not self._used <= writable:
-            return None
-        bound = min(self._longest, self._most(positions) + read * max(self._growth, 0))
-        return bound + self._rest_of_character
 
 
 def _first_character(chars: CharSet) -> bytes:

@@ -10,9 +10,13 @@ from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.patterns.pattern import parse_pattern
-from logitloom.contract import State
+from logitloom.contract import State, TextTokens
 
 PIECES = [piece.encode() for piece in ("a", "b", "_", " ", "x", "\n", "-", "é", "foo")]
+#: Each byte is a token, and no text of more bytes is.
+SINGLE = TextTokens(
+    1, frozenset(range(256)), lambda text, after: [*range(len(text) + len(after) - 1, -1, -1)][: len(text) + 1]
+)
 BYTES = b"ab_ x\nof-\xc3\xa9\xe2\x82\xac\x80"
 
 
@@ -60,7 +64,9 @@ def test_completions_are_shortest_texts_and_rests_of_each_other(pattern: str) ->
 
 @pytest.mark.parametrize("pattern", [r"\b(?:\w+\b.{0,10}\b){0,9}x", r"\bé+\b.{3,9}\B", r"(?m)(^.{0,10}$\n?){1,5}"])
 def test_completions_do_not_grow_beyond_their_bound(pattern: str) -> None:
-    automaton, dice, every = lazy(pattern), random.Random(2), frozenset(range(256))
+    automaton, dice = lazy(pattern), random.Random(2)
+    bound_of = automaton.completion_bound(SINGLE)
+    assert bound_of is not None
     for _ in range(60):
         state, trail = automaton.start(), []
         for byte in b"".join(dice.choices(PIECES, k=dice.randrange(9))):
@@ -69,8 +75,8 @@ def test_completions_do_not_grow_beyond_their_bound(pattern: str) -> None:
                 trail.append((state, after))
                 state = after
         for count, (before, _) in enumerate(trail):
-            for read, (_, after) in enumerate(trail[count:], start=1):
-                bound, text = automaton.longest_completion(before, read, every), automaton.completion(after)
+            for _, after in trail[count:]:
+                bound, text = bound_of(before), automaton.completion(after)
                 assert bound is not None
                 assert text is not None
                 assert len(text) <= bound
@@ -79,4 +85,5 @@ def test_completions_do_not_grow_beyond_their_bound(pattern: str) -> None:
 def test_a_pattern_that_matches_nothing_has_no_completion() -> None:
     automaton = lazy(r"\Ba.{0,40}\b$")
     assert automaton.completion(automaton.start()) is None
-    assert automaton.longest_completion(automaton.start(), 1, frozenset(range(256))) is None
+    bound_of = automaton.completion_bound(SINGLE)
+    assert bound_of is None or bound_of(automaton.start()) is None

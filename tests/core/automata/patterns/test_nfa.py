@@ -109,6 +109,14 @@ def test_copies_equal_those_built_one_by_one(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+def test_edges_are_the_pairs_of_the_sets(pattern: str) -> None:
+    automaton = _automaton(pattern)
+    sources, targets = automaton.follow.edges()
+    expected = {(position, each) for position, after in enumerate(automaton.follow.sets()) for each in after}
+    assert {*zip(sources.tolist(), targets.tolist(), strict=True)} == expected
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_chosen_position_is_the_first_of_the_largest_size(pattern: str) -> None:
     automaton, (expected, _) = _automaton(pattern), _expanded(pattern)
     sizes = np.array([0, 2, 1, 3, 2, 1])[automaton.set_at]

@@ -14,6 +14,7 @@ from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.trie_walk import fewest_tokens
+from logitloom.automata.patterns import position_completions
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import UNKNOWN, lift
 from logitloom.errors import LogitloomError
@@ -81,6 +82,35 @@ def test_no_token_leads_farther_than_the_bound(pattern: str) -> None:
         state = constraint.advance(state, int(dice.choice(ids)))
 
 
+@pytest.mark.parametrize("pattern", [r"x.{1,4}? Mobile (?:Safari)?", "(?:ab(?:a{9})?){0,9}b", "[é-ü]{1,3}b{0,3}aab"])
+@pytest.mark.parametrize("counted", [0, 4096])
+def test_bounds_are_the_most_tokens_from_any_state_that_can_be_reached(
+    pattern: str, counted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(position_completions, "_MOST_TEXTS", counted)
+    constraint = lift(lazy(pattern), BYTES)
+    texts, above_ascii = constraint.automaton(), "." in pattern or not pattern.isascii()
+    measure = constraint.least_tokens if counted else lambda state: len(texts.completion(state) or b"")
+    after: dict[Any, set[Any]] = {}
+    waiting = [constraint.start()]
+    for state in waiting:
+        if state not in after:
+            after[state] = {texts.step(state, byte) for byte in range(256)} - {None}
+            waiting += after[state]
+    for state in after:
+        reached = {state}
+        waiting = [state]
+        for at in waiting:
+            waiting += after[at] - reached
+            reached |= after[at]
+        most = max(measure(each) for each in reached)
+        # The bound looks at each position of a state by itself.
+        farthest = max(measure(part) for each in reached for part in texts.alternatives(each))
+        assert most <= constraint.most_after(state)
+        if isinstance(state, bytes):  # between two characters
+            assert constraint.most_after(state) <= farthest + 3 * above_ascii
+
+
 def test_bounds_need_tokens_for_all_bytes_of_completions() -> None:
     letters = Vocabulary([b"</s>", *[bytes([byte]) for byte in range(128)], "é".encode()], eos=[0])
     assert lift(lazy("[ab]{30}"), letters).most_after(lazy("[ab]{30}").start()) == 30
@@ -93,7 +123,7 @@ def test_counted_repeats_count_down() -> None:
     constraint = lift(lazy("[a-z ]{400,600}"), BYTES)
     state: Any = constraint.start()
     for left in range(400, 300, -1):
-        assert constraint.most_after(state) == left
+        assert constraint.most_after(state) == max(size // 7 + size % 7 for size in range(left + 1))
         assert constraint.least_tokens(state) == left // 7 + left % 7
         state = constraint.advance(state, 1 + ord("q"))
 
