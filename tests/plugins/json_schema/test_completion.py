@@ -13,7 +13,7 @@ import pytest
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, ConstraintMemory
 from logitloom_plugins.combinators import FinishWithin
-from logitloom_plugins.json_schema.folds.completion import Completions
+from logitloom_plugins.json_schema.folds.completion import member_texts
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar.layout import POLICIES, Whitespace
@@ -99,7 +99,7 @@ def test_required_members_are_written_without_a_search(policy: str, monkeypatch:
         return found
 
     direct = completions()
-    monkeypatch.setattr(Completions, "_required_members", lambda self, frame: None)
+    monkeypatch.setattr(member_texts, "required_members", lambda texts, frame: None)
     assert direct == completions()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from logitloom_plugins.json_schema.folds import nearest_ends
-from logitloom_plugins.json_schema.folds.nearest_ends import NearestEnds
+from logitloom_plugins.json_schema.folds.completion import nearest_ends
+from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 

@@ -14,7 +14,7 @@ from logitloom import Context, Vocabulary
 from logitloom.constraints.token_limit import row_limits
 from logitloom.errors import GenerationError
 from logitloom_plugins.combinators import FinishWithin
-from logitloom_plugins.json_schema.folds import completion
+from logitloom_plugins.json_schema.folds.completion import content_texts, position_texts
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
@@ -142,13 +142,13 @@ def test_positions_in_strings_are_counted_once_per_state(monkeypatch: pytest.Mon
 
 
 def test_names_that_must_differ_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    lists, several = Counter[str](), completion.several
+    lists, several = Counter[str](), content_texts.several
 
     def counting(*arguments: Any) -> Any:
         lists["calls"] += 1
         return several(*arguments)
 
-    monkeypatch.setattr(completion, "several", counting)
+    monkeypatch.setattr(content_texts, "several", counting)
     schema = constraint_of({"type": "object", "minProperties": 100, "additionalProperties": {"type": "null"}}).schema
     text = schema.completion(schema.start()) or b""
     assert len(json.loads(text)) == 100
@@ -179,15 +179,15 @@ def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.Mon
     completions, state, dice = bounded.schema.completions, bounded.start(), random.Random(5)
     largest = 0
     for _ in range(60):
-        monkeypatch.setattr(completion, "_MOST_REMEMBERED", most)
+        monkeypatch.setattr(position_texts, "_MOST_REMEMBERED", most)
         ids, needed = bounded.least_after(state)
-        largest = max(largest, completions.remembered)
-        monkeypatch.setattr(completion, "_MOST_REMEMBERED", 1 << 24)
+        largest = max(largest, completions.memory.remembered)
+        monkeypatch.setattr(position_texts, "_MOST_REMEMBERED", 1 << 24)
         assert np.array_equal(unbounded.least_after(state)[1], needed)
         after = bounded.advance(state, int(dice.choice(ids.tolist())))
         assert after is not None
         state = after
-    assert unbounded.schema.completions.remembered > 2 * most
+    assert unbounded.schema.completions.memory.remembered > 2 * most
     assert largest < 2 * most
 
 

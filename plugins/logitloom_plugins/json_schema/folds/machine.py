@@ -19,11 +19,11 @@ from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader
 from logitloom_plugins.json_schema.folds.value_reader import ItemReader
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
-from logitloom_plugins.json_schema.grammar.moves import after_number
+from logitloom_plugins.json_schema.grammar.moves import may_end
 from logitloom_plugins.json_schema.grammar.names import Linked, Name
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
-from logitloom_plugins.json_schema.grammar.states import DONE, DoneState, GapState, NumberState, Stack, State
+from logitloom_plugins.json_schema.grammar.states import DONE, GapState, Stack, State
 from logitloom_plugins.json_schema.schema.keywords import Keywords
 
 __all__ = ["DEAD", "DONE", "NO_NAMES", "STATE_BYTES", "Machine", "accepts", "name_of", "read"]
@@ -158,10 +158,7 @@ class Machine:
 
     def accepting(self, state: int) -> bool:
         """Whether the text may end in a state, if nothing is open."""
-        reached: State | None = self.states[state]
-        if isinstance(reached, NumberState):
-            reached = after_number(reached)
-        return isinstance(reached, DoneState)
+        return may_end(self.states[state])
 
     # --- texts -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Final, TypeVar, cast
 
 from logitloom.constraints import ByteAutomaton
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.folds.completion import Completions
+from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import ItemPosition
@@ -183,7 +183,7 @@ class SchemaAutomaton(ByteAutomaton):
         return state.stack is None and self.run(lambda at: self.machine.ends(at), state)
 
     def completion(self, state: Configuration) -> bytes | None:  # type: ignore[override]
-        """A short text with which the value is complete; see :mod:`.completion`."""
+        """A short text with which the value is complete; see :mod:`.completion.position_texts`."""
         return self.run(lambda at: self.completions.of(at), state)
 
 

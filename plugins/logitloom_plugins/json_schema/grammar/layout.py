@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 __all__ = [
+    "COMPACT",
     "FLEXIBLE",
     "POLICIES",
     "Layout",
@@ -39,6 +40,8 @@ class Layout(NamedTuple):
     depth: int = 0
     read: int = 0
 
+
+COMPACT: Final = Layout("compact")
 
 #: Whitespace that may fill a gap, each a beginning of the next, and the name of the layout after it.
 Fillings = list[tuple[bytes, str]]

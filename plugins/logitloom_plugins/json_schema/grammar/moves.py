@@ -28,7 +28,18 @@ from logitloom_plugins.json_schema.grammar.states import (
     ValueState,
 )
 
-__all__ = ["BLANKS", "EndsName", "Enters", "Leaves", "Move", "Reads", "StructureState", "after_number", "moves_between"]
+__all__ = [
+    "BLANKS",
+    "EndsName",
+    "Enters",
+    "Leaves",
+    "Move",
+    "Reads",
+    "StructureState",
+    "after_number",
+    "may_end",
+    "moves_between",
+]
 
 BLANKS: Final = b" \n\t\r"
 _BRACKETS: Final = (("object", b"{"), ("array", b"["))
@@ -172,6 +183,11 @@ def after_number(state: NumberState) -> State | None:
     """The state after a number that ends here; ``None`` if no number does."""
     label = state.numbers.automaton.outputs[state.content_state]
     return None if label is None else state.back.states.get(label)
+
+
+def may_end(state: State) -> bool:
+    """Whether the whole text may end in a state."""
+    return isinstance(after_number(state) if isinstance(state, NumberState) else state, DoneState)
 
 
 def _of_number(grammar: SchemaGrammar, state: NumberState) -> Iterator[Move]:

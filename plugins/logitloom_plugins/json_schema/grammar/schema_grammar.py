@@ -7,15 +7,24 @@ from typing import Final, TypeVar
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, NumberContext, StringContext, TextContext
-from logitloom_plugins.json_schema.grammar.layout import Layout, Whitespace
+from logitloom_plugins.json_schema.grammar.layout import COMPACT, Layout, Whitespace, settled
 from logitloom_plugins.json_schema.grammar.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame, Satisfiability
-from logitloom_plugins.json_schema.grammar.states import DONE, ArrayState, ObjectState, Return, State, ValueState
+from logitloom_plugins.json_schema.grammar.states import (
+    DONE,
+    ArrayState,
+    ColonState,
+    GapState,
+    ObjectState,
+    Return,
+    State,
+    ValueState,
+)
 from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.schema.keywords import Keywords
 
-__all__ = ["SchemaGrammar", "found_layout", "laid_out", "state_in"]
+__all__ = ["SchemaGrammar", "compacted", "found_layout", "laid_out", "state_in", "without_gap"]
 
 #: Layouts that are found in a text that was begun in another layout: by the first comma or colon in the text.
 _FOUND: Final = frozenset(("compact", "spaced"))
@@ -138,6 +147,21 @@ def laid_out(state: State, layout: str) -> State:
     """A state after a value in which the layout of the text was found."""
     if isinstance(state, ObjectState | ArrayState) and state.layout.name == "flat":
         return state._replace(layout=state.layout._replace(name=layout))
+    return state
+
+
+def compacted(state: State) -> State:
+    """The state in a text without whitespace, if a value begins there or has just begun."""
+    return state._replace(layout=COMPACT) if isinstance(state, ValueState | ObjectState | ArrayState) else state
+
+
+def without_gap(state: State) -> State:
+    """The state without whitespace that may be left out, in the layout with which a short completion goes on."""
+    if isinstance(state, GapState):
+        state = state.before
+    if isinstance(state, ValueState | ObjectState | ColonState | ArrayState):
+        layout = settled(state.layout)
+        return state if layout is state.layout else state._replace(layout=layout)
     return state
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.folds.completion import Completions
+from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
+from logitloom_plugins.json_schema.folds.completion.part_texts import PartTexts
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
@@ -88,15 +89,15 @@ class TokenBounds:
 
     Args:
         machine: the pushdown automaton of the schema.
-        completions: of its positions.
+        parts: short texts of the parts of the schema.
         farthest_end: the most tokens that an end of a text takes.
         vocabulary: the tokens.
     """
 
     def __init__(
-        self, machine: Machine, completions: Completions, farthest_end: Callable[[bytes], int], vocabulary: Vocabulary
+        self, machine: Machine, parts: PartTexts, farthest_end: Callable[[bytes], int], vocabulary: Vocabulary
     ) -> None:
-        self._machine, self._completions, self._farthest_end = machine, completions, farthest_end
+        self._machine, self._parts, self._farthest_end = machine, parts, farthest_end
         self._opened, self._escape = opened_at_once(vocabulary), rest_of_escapes(vocabulary)
         self._known: dict[Hashable, _Bound] = {}
 
@@ -188,19 +189,18 @@ class TokenBounds:
         """The tokens that end an object or array, from there on or after more members."""
         if isinstance(frame, ArrayFrame) and frame.only_hard:
             return self._of_items(frame, layout)
-        completions = self._completions
-        required = completions.required_texts(frame)
+        required = self._parts.required_texts(frame)
         if required is not None:
             parts = [b"".join([b"," + text for text in required[at : at + _MOST_JOINED]])
                      for at in range(0, len(required), _MOST_JOINED)] or [b""]  # fmt: skip
             parts[-1] += b"}"
             return _Bound(sum([self._tokens(part, layout) for part in parts]), 0)
-        ends, looked_at = completions.ends(frame, _MOST_LOOKED_AT)
+        ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT)
         tokens = max([self._tokens(b"," + end, layout) for end in ends], default=UNKNOWN)
         if frame.only_hard:
             # Of an object with a number of members the shortest text is another after each member, and its names are
             # others where they must differ.
-            names = completions.longest_name(frame) if isinstance(frame, ObjectFrame) and frame.tracked else 0
+            names = self._parts.longest_name(frame) if isinstance(frame, ObjectFrame) and frame.tracked else 0
             tokens = max([self._bytes(b"," + end, layout) for end in ends]) + names
         elif isinstance(frame, ObjectFrame) and frame.tracked:
             return _NO_BOUND
@@ -211,7 +211,7 @@ class TokenBounds:
         texts, at, more, alike = list[bytes](), frame, max(frame.plan.least - frame.length, 0), 0
         for index in range(more):
             member = item(at)
-            text = None if member is None else self._completions.value(member.demand).get(())
+            text = None if member is None else self._parts.value(member.demand).get(())
             if member is None or text is None:
                 return _NO_BOUND
             if index >= _MOST_JOINED and at.length >= at.plan.varied:
@@ -226,7 +226,7 @@ class TokenBounds:
 
     def _of_members(self, frame: Frame, layout: Layout, opened: Brackets) -> _Bound:
         """The tokens that end a member which a token begins."""
-        begun, members = self._completions.members(frame, _MOST_LOOKED_AT)
+        begun, members = self._parts.members(frame, _MOST_LOOKED_AT)
         added, looked_at = begun and begun + self._escape, 1
         for name, demand in members:
             value = self._of_value(demand, layout, opened)
@@ -235,7 +235,7 @@ class TokenBounds:
                 return _NO_BOUND
             added = max(added, value.added)
             if name:
-                texts = self._completions.value(demand).values()
+                texts = self._parts.value(demand).values()
                 extra = begun and begun + self._escape
                 added = max(added, *[extra + self._tokens(b"," + name + b":" + text, layout) for text in texts])
         return _Bound(0, added, looked_at)
@@ -249,7 +249,7 @@ class TokenBounds:
             member = item(frame._replace(length=index))
             if member is None:
                 continue
-            listed = self._completions.different(member.demand, items + more + 2)
+            listed = self._parts.different(member.demand, items + more + 2)
             value = self._of_value(member.demand, layout, opened)
             if listed is None or value is _NO_BOUND:
                 return _NO_BOUND
@@ -265,8 +265,8 @@ class TokenBounds:
         return self._recalled(("value", demand, layout, opened), lambda: self._find_value(demand, layout, opened))
 
     def _find_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
-        completions, looked_at = self._completions, 1
-        contents, texts, frames = completions.openings(demand)
+        contents, texts, frames = self._parts.openings(demand)
+        looked_at = 1
         added = max([self._tokens(text, layout) for text in (b"false", *texts)])
         added = max([added, *[self._of_content(content, quoted) for content, quoted in contents]])
         within = _place(inside(layout))
@@ -296,10 +296,10 @@ class TokenBounds:
             alike = self._farthest_end(b"a" * _MOST_ALIKE) if parts else 0
             return escape + parts * alike + self._farthest_end(b"a" * rest + end)
         if not content.counts and automaton.states <= _MOST_STATES:
-            texts = self._completions.rests(content, quoted)
+            texts = self._parts.rests(content, quoted)
             return escape + max([self._farthest_end(text + end) for text in texts], default=0)
-        size = 1 if not quoted or self._completions.is_plain(content) else 2 * _ESCAPED
-        return escape + len(end) + self._completions.farthest_end(content) * size
+        size = 1 if not quoted or is_plain(content) else 2 * _ESCAPED
+        return escape + len(end) + self._parts.farthest_end(content) * size
 
     def _tokens(self, text: bytes, layout: Layout) -> int:
         if layout.name not in _UNDECIDED:

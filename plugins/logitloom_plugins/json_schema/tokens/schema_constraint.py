@@ -184,7 +184,7 @@ class _Masks:
         self._strings = StringRows(machine, vocabulary, self._walk, self._sets, memory)
         self._doubtful = DoubtfulTokens(machine, self.words, vocabulary, size)
         self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
-        self.bounds = TokenBounds(machine, schema.completions, self.distances.farthest_end, vocabulary)
+        self.bounds = TokenBounds(machine, schema.completions.parts, self.distances.farthest_end, vocabulary)
         self._completions = schema.completions
         self._memory = memory
         self._rows: dict[tuple[int, Stack], tuple[TokenSet, bool]] = memory.table("rows", renew=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import UNKNOWN
-from logitloom_plugins.json_schema.folds.completion import Completions
+from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.contexts import StringContext

@@ -13,7 +13,7 @@ from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Out
 from logitloom_plugins.json_schema.values.numbers import number_of
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["BYTES", "Canonical", "canonical", "longest_path", "representatives", "several"]
+__all__ = ["BYTES", "ORDER", "Canonical", "canonical", "longest_path", "representatives", "several"]
 
 #: Bytes of the longest content, of finitely many, whose length is found.
 _MOST_ROUNDS: Final = 256
@@ -24,6 +24,8 @@ _CHARACTER: Final = ord("a")
 BYTES: Final = sorted(
     range(256), key=lambda byte: (not 0x20 <= byte < 0x7F or byte in b'"\\', byte != _CHARACTER, byte)
 )
+#: The index of each byte in this order.
+ORDER: Final = bytes(BYTES.index(byte) for byte in range(256))
 
 #: The same for all texts of a string or number; of other values the text.
 Canonical = tuple[bool, bytes, int | bytes] | str | bytes

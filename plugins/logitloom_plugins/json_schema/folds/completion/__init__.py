@@ -1,0 +1,1 @@
+"""Short texts with which what has been written becomes a complete value."""

@@ -1,0 +1,165 @@
+"""The memory of completions: the texts of values, objects, arrays and contents, and the work that they took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple, TypeVar
+
+from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds
+from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical
+from logitloom_plugins.json_schema.grammar.least_solution import LeastSolution
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
+from logitloom_plugins.json_schema.grammar.states import State
+from logitloom_plugins.json_schema.values.moore_machine import Output
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = [
+    "COPIED",
+    "ENTRY",
+    "MEMBER",
+    "MOST_SEARCHED",
+    "NOTHING",
+    "CompletionMemory",
+    "Jump",
+    "Taken",
+    "Texts",
+    "ends_of",
+    "merge",
+    "shortlex",
+]
+
+#: By truth vector a text that ends a value with this truth vector.
+Texts = dict[TruthVector, bytes]
+#: Bytes of an entry beside its texts, estimated.
+ENTRY: Final = 500
+#: Work is counted in bytes of texts. A member that is tried takes as long as so many bytes.
+MEMBER: Final = 100
+#: So many bytes are copied in the time of one byte that is looked at.
+COPIED: Final = 16
+#: The most work of one search.
+MOST_SEARCHED: Final = 1 << 19
+
+Found = TypeVar("Found", Texts, list[bytes])
+
+
+class Taken(NamedTuple):
+    """What must not come again in the innermost open object or array.
+
+    Attributes:
+        names: the undeclared names of members that have come.
+        items: the earlier items of an array whose items must all be different.
+        written: the bytes of an unfinished name that must not come twice.
+    """
+
+    names: frozenset[str] = frozenset()
+    items: tuple[Canonical, ...] = ()
+    written: bytes = b""
+
+
+NOTHING: Final = Taken()
+
+
+class Jump(NamedTuple):
+    """A text that is known to be short, and where it leads.
+
+    Attributes:
+        text: the bytes.
+        state: the state after the text; ``None`` if the text ends the innermost string, object or array.
+        taken: what must not come again after the text.
+        truth: the truth vector of what the text ends.
+    """
+
+    text: bytes
+    state: State | None
+    taken: Taken = NOTHING
+    truth: TruthVector = ()
+
+
+def ends_of(texts: Texts) -> list[Jump]:
+    """The jumps of texts that end the innermost string, object or array."""
+    return [Jump(text, None, NOTHING, truth) for truth, text in texts.items()]
+
+
+class CompletionMemory:
+    """The texts from which completions are made.
+
+    Attributes:
+        work: the work for positions since :meth:`begin_counting`, about as many bytes of texts. The shortest values,
+            which are found once for a schema, do not count.
+        remembered: bytes of the memory, estimated.
+    """
+
+    def __init__(self) -> None:
+        self.work = 0
+        #: How many entries are being found, each for the one before.
+        self._within = 0
+        #: Keys whose work has been counted.
+        self._counted: set[Hashable] = set()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all texts, which changes no result."""
+        #: Short values by constraint. Values of a recursive schema are made from smaller ones.
+        self.values = LeastSolution()
+        #: What ends an object or array, by frame and what was written in it.
+        self.rests: dict[Hashable, Texts] = {}
+        #: Rests of contents.
+        self.contents: dict[Hashable, list[bytes]] = {}
+        #: Members by name, as far as the hard atoms of their object say.
+        self.members: dict[tuple[ObjectPlan, str], bytes] = {}
+        self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
+        self.nearest: dict[Content, NearestEnds | None] = {}
+        #: By key what it took to find the entry.
+        self._costs: dict[Hashable, int] = {}
+        self.remembered = 0
+
+    def begin_counting(self) -> None:
+        """Count the work from here on. The count does not depend on what is remembered."""
+        self.work = 0
+        self._counted.clear()
+
+    def value(
+        self, demand: ValueConstraint, find: Callable[[ValueConstraint, Texts | None], tuple[Texts, bool]]
+    ) -> Texts:
+        """The short values of a constraint, found as :meth:`.LeastSolution.of` says."""
+        known: Texts | None = self.values.known.get(demand)
+        if known is None:
+            self._within += 1
+            try:
+                known = self.values.of(demand, find)
+            finally:
+                self._within -= 1
+        return known
+
+    def recalled(self, memory: dict[Hashable, Found], key: Hashable, find: Callable[[], tuple[Found, int]]) -> Found:
+        """An entry of a part of the memory, or the result of a function and the work that the result takes.
+
+        The work is added once, and not where another entry is made from this one.
+        """
+        found = memory.get(key)
+        if found is None:
+            self._within += 1
+            try:
+                (found, self._costs[key]), certain = self.values.certainty(find)
+            finally:
+                self._within -= 1
+            if certain:
+                memory[key] = found
+                self.remembered += ENTRY + sum(map(len, found.values() if isinstance(found, dict) else found))
+        if not self._within and key not in self._counted:
+            self._counted.add(key)
+            self.work += self._costs[key]
+        return found
+
+
+def merge(found: Texts, more: Texts) -> None:
+    """Keep the shorter text of each truth vector."""
+    for truth, text in more.items():
+        if truth not in found or shortlex(text) < shortlex(found[truth]):
+            found[truth] = text
+
+
+def shortlex(text: bytes) -> tuple[int, bytes]:
+    """Shorter texts come first, and of texts of one length the smaller."""
+    return len(text), text

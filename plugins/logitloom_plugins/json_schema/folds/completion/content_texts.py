@@ -1,0 +1,142 @@
+"""Short contents of strings, names and numbers from any state of their automata on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable
+from typing import Final
+
+from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory, Texts
+from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds
+from logitloom_plugins.json_schema.folds.completion.short_contents import (
+    BYTES,
+    Canonical,
+    canonical,
+    representatives,
+    several,
+)
+from logitloom_plugins.json_schema.grammar.keys import Keys, Label
+from logitloom_plugins.json_schema.values.moore_machine import Output
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["ContentTexts", "is_plain"]
+
+#: Pairs of a state of a content and a number of characters, of which the nearest ends are remembered.
+_MOST_PAIRS: Final = 1 << 16
+
+
+class ContentTexts:
+    """The short contents of one schema.
+
+    Args:
+        escapes: how characters may be written: ``any``, ``minimal`` or ``ascii``.
+        memory: what was found.
+    """
+
+    def __init__(self, escapes: str, memory: CompletionMemory) -> None:
+        self._ascii_only = escapes == "ascii"
+        self._memory = memory
+
+    def texts(self, content: Content, content_state: int, count: int, labels: Iterable[Output]) -> Texts:
+        """By output, of some outputs, the rest of a short content, without escapes."""
+        nearest = self.nearest_ends(content)
+        near = None if nearest is None else nearest.outputs(content_state, count)
+        asked = labels if near is None else [label for label in near if label in labels]
+        found = {label: self._rests(content, content, (content_state, count), label) for label in asked}
+        return {label: rests[0] for label, rests in found.items() if rests}
+
+    def name(
+        self, keys: Keys, content_state: int, label: Label, taken: frozenset[str], already: bytes = b""
+    ) -> bytes | None:
+        """The rest of a short name that has a label and is none of some names; ``None`` if there is none.
+
+        Args:
+            keys: the key automaton of the object.
+            content_state: its state after what has been written of the name.
+            label: the label.
+            taken: the names that must not come again.
+            already: what has been written of the name.
+        """
+        if not keys.bit[label] & keys.below[content_state]:
+            return None
+        if label[0] == "name" and not taken:
+            # The name itself, if what was written is a beginning of it.
+            encoded, at, next_state = label[1].encode(), keys.automaton.start, keys.automaton.walk
+            for size in range(len(encoded) + 1):
+                if at == content_state:
+                    rest: bytes = encoded[size:]
+                    return rest
+                at = next_state(encoded[size : size + 1], at)
+        others = {name.encode() for name in taken}
+        # One more than the others, rounded up to a power of two, so that few lists are made.
+        for tries in (1, 1 << len(others).bit_length()):
+            for text in self.names(keys, content_state, label, tries):
+                if already + text not in others:
+                    return text
+        return None
+
+    def names(self, keys: Keys, content_state: int, label: Label, tries: int) -> list[bytes]:
+        """The rests of so many short names with a label, or of all."""
+        return self._rests(keys, Content(keys.automaton), (content_state, 0), label, tries, keys.bit[label])
+
+    def _rests(
+        self, about: Hashable, content: Content, begun: tuple[int, int], label: Output, tries: int = 1, bit: int = 0
+    ) -> list[bytes]:
+        """The rests of so many short contents, or of all; as many ways to one state are followed.
+
+        Args:
+            about: equal for equal contents.
+            content: the content.
+            begun: the state of its automaton, and the characters so far.
+            label: the output that is asked for.
+            tries: how many.
+            bit: of the label, where the contents are names.
+        """
+        below = about.below if isinstance(about, Keys) else []
+
+        def find() -> tuple[list[bytes], int]:
+            nearest = self.nearest_ends(content) if tries == 1 else None
+            if nearest is not None:
+                text = nearest.text(label, *begun)
+                return [] if text is None else [text], len(text or b"") * len(nearest.columns)
+            work = [0]
+            alive = (lambda at: below[at] & bit != 0) if bit else None
+            found = [text for text, _ in several(content, begun[0], tries, tries, alive, begun[1], label, work)]
+            return found, work[0]
+
+        return self._memory.recalled(self._memory.contents, (about, begun, label, tries), find)
+
+    def nearest_ends(self, content: Content) -> NearestEnds | None:
+        """The nearest ends of the contents with each output; ``None`` if they have too many states."""
+        nearest = self._memory.nearest
+        if content not in nearest:
+            pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
+            nearest[content] = NearestEnds(content, BYTES) if pairs <= _MOST_PAIRS else None
+        return nearest[content]
+
+    def short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Output, bytes, Canonical]]:
+        """So many short strings or numbers with any output, or all: output, text, and the form that equal values share.
+
+        As many ways to one state are followed.
+        """
+        key = content, tries
+        known = self._memory.short_values.get(key)
+        if known is None:
+            first: dict[tuple[Output, Canonical], bytes] = {}
+            for text, label in several(content, content.automaton.start, tries, tries, None, 0, None, [0]):
+                written = b'"%b"' % self.escaped(text) if quoted else text
+                first.setdefault((label, canonical(written)), written)
+            known = [(label, text, value) for (label, value), text in first.items()]
+            self._memory.short_values[key] = known
+        return known
+
+    def escaped(self, text: bytes) -> bytes:
+        """Some characters as JSON writes them. The rest of a character that has been begun may come first."""
+        rest = text.lstrip(bytes(range(0x80, 0xC0)))
+        begun = text[: len(text) - len(rest)]
+        return begun + json.dumps(rest.decode(), ensure_ascii=self._ascii_only)[1:-1].encode()
+
+
+def is_plain(content: Content) -> bool:
+    """Whether all characters of short contents stand for themselves in JSON."""
+    return all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in representatives(content.automaton))

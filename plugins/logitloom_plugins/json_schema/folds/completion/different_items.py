@@ -1,0 +1,134 @@
+"""Completions within an array of different items: a search that judges each text by reading it."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple
+
+from logitloom_plugins.json_schema.folds.completion.completion_memory import COPIED, MEMBER, shortlex
+from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
+from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER, Canonical, canonical
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.folds.value_reader import ItemPosition
+from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.members import TruthVector
+from logitloom_plugins.json_schema.grammar.states import EscapeState, NumberState, TextState
+from logitloom_plugins.json_schema.values.moore_machine import Output
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["DifferentItems", "Item", "items_before"]
+
+#: Bytes with which a search makes items differ, and the work of one search.
+_TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
+_MOST_READ: Final = 1 << 17
+#: The work of a byte that is read.
+_READ: Final = 4
+
+
+class Item(NamedTuple):
+    """The end of an item that has begun: its truth vector, the rest of its text, and its canonical value."""
+
+    truth: TruthVector
+    rest: bytes
+    value: Canonical
+
+
+def items_before(machine: Machine, position: ItemPosition) -> tuple[Canonical, ...]:
+    """The earlier items of an array of different items, if it is the innermost open object or array."""
+    frame = position.frame
+    if frame is None or frame.before is not None:
+        return ()
+    return tuple([canonical(item) for item in machine.items.listed(frame.entry.done)])
+
+
+class DifferentItems:
+    """Finds completions within arrays of different items.
+
+    Args:
+        machine: reads texts.
+        contents: short contents of strings and numbers.
+        complete: the completion of a position if the current item may be any, or if it ends as given.
+    """
+
+    def __init__(
+        self, machine: Machine, contents: ContentTexts, complete: Callable[[Position, Item | None], bytes | None]
+    ) -> None:
+        self._machine, self._contents, self._complete = machine, contents, complete
+
+    def complete(self, position: Position) -> tuple[bytes | None, int]:
+        """The completion, ``None`` if a bounded search finds none, and the work of the search.
+
+        The lower bounds of the search are the texts with any current item.
+        """
+        machine = self._machine
+        queue = [(0, b"", b"", self._complete(position, None) or b"", position)]
+        seen: set[Hashable] = set()
+        work = 0
+        while queue and work < _MOST_READ:
+            _, _, text, ahead, at = heapq.heappop(queue)
+            if at in seen:
+                continue
+            seen.add(at)
+            items = items_before(machine, at.items)
+            rest = None
+            if items and at.items.text:
+                rest, tried = self._chosen(at, items)
+                work += tried
+            if rest is None:
+                rest = self._with_item(at, ahead)
+            work += _READ * len(rest or ahead)
+            if rest is not None:
+                return text + rest, work
+            for byte in {*_TRIED, *ahead[:1]}:
+                reached = machine.read(at, bytes([byte]))
+                rest = None if reached is None else self._complete(reached, None)
+                work += _READ + len(rest or b"") // COPIED
+                if reached is not None and rest is not None:
+                    longer = text + bytes([byte])
+                    heapq.heappush(queue, (len(longer) + len(rest), longer.translate(ORDER), longer, rest, reached))
+        return None, work
+
+    def _chosen(self, position: Position, items: tuple[Canonical, ...]) -> tuple[bytes | None, int]:
+        """The completion that ends a string or number as it was chosen before it began, and the work of finding it."""
+        state, _, text, escape = self._machine.states[position.state], *position.items[1:]
+        if isinstance(state, NumberState):
+            content, begun = Content(state.numbers.automaton), text
+        elif isinstance(state, TextState | EscapeState) and not isinstance(state.context, NameContext):
+            content, begun = state.context.content, text[1:]
+        else:
+            return None, 0
+        quoted, taken = not isinstance(state, NumberState), frozenset(items)
+        first: dict[Output, tuple[bytes, Canonical]] = {}
+        for truth, written, value in self._contents.short_values(content, quoted, 1 << len(items).bit_length()):
+            if value not in taken:
+                first.setdefault(truth, (written, value))
+        found = []
+        for truth, (written, value) in first.items():
+            raw = json.loads(written).encode() if quoted else written
+            if not raw.startswith(begun):
+                continue
+            rest = self._contents.escaped(raw[len(begun) :]) + b'"' if quoted else raw[len(begun) :]
+            if rest.startswith(escape):
+                found.append(self._complete(position, Item(truth, rest[len(escape) :], value)))
+        best = min([rest for rest in found if rest is not None], key=shortlex, default=None)
+        return best if self._is_complete_after(position, best) else None, MEMBER
+
+    def _with_item(self, position: Position, ahead: bytes) -> bytes | None:
+        """The text that ends the current item as a completion does, and is then short; ``None`` if an item repeats."""
+        machine = self._machine
+        at, size = position, 0
+        while at.items.text and size < len(ahead):
+            reached = machine.read(at, ahead[size : size + 1], can_end=False)
+            if reached is None:
+                return None
+            at, size = reached, size + 1
+        rest = self._complete(at, None)
+        return ahead[:size] + rest if rest is not None and self._is_complete_after(at, rest) else None
+
+    def _is_complete_after(self, position: Position, text: bytes | None) -> bool:
+        """Whether a text ends the whole value, and no item in it repeats."""
+        end = None if text is None else self._machine.read(position, text, can_end=False)
+        return end is not None and self._machine.ends(end)

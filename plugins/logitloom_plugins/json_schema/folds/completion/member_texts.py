@@ -1,0 +1,168 @@
+"""Completions of open objects and arrays: what must still come is written, and what may come is searched."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Hashable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+from logitloom_plugins.json_schema.folds.completion.completion_memory import (
+    COPIED,
+    MEMBER,
+    MOST_SEARCHED,
+    NOTHING,
+    Jump,
+    Taken,
+    Texts,
+    ends_of,
+)
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
+from logitloom_plugins.json_schema.folds.completion.required_texts import (
+    bytes_needed,
+    is_simple,
+    next_required,
+    required_items,
+    required_members,
+)
+from logitloom_plugins.json_schema.folds.completion.short_contents import canonical
+from logitloom_plugins.json_schema.folds.completion.value_texts import other_values, short_values
+from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, ArrayMember, item
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectMember
+from logitloom_plugins.json_schema.grammar.satisfiability import Frame
+from logitloom_plugins.json_schema.grammar.states import ArrayState, ObjectState, State
+
+__all__ = ["container_jumps"]
+
+#: Frames that are looked at for the truth vectors that a search can find.
+_MOST_EXPLORED: Final = 256
+
+
+class _Place(NamedTuple):
+    """Where an open object or array goes on.
+
+    Attributes:
+        frame: the object or array.
+        phase: ``open``: nothing was written in it; ``next``: a member was; ``comma``: a comma, too.
+        taken: what must not come again.
+        begun: whether a line was begun: after the bracket for a member, after a member for the end.
+    """
+
+    frame: Frame
+    phase: str
+    taken: Taken
+    begun: bool
+
+
+def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
+    """The jumps to the end of an open object or array."""
+    assert isinstance(state, ObjectState | ArrayState)
+    frame, phase, layout, _ = state
+    must_differ = isinstance(frame, ArrayFrame) and frame.plan.distinct
+    begun = layout.read > 0 and phase != "comma"
+    key = _Place(frame, phase, Taken(taken.names, taken.items if must_differ else ()), begun)
+    rests = texts.memory.rests
+    if not begun and key not in rests:
+        # Not remembered: after each of many names the rest is another long text, made from the same parts.
+        parts = None
+        if is_simple(frame) and not frame.tracked:
+            parts = required_members(texts, frame)
+        elif isinstance(frame, ArrayFrame) and phase != "comma":
+            parts = required_items(texts, frame)
+        if parts is not None and (parts or phase != "comma"):
+            end = b"]" if isinstance(frame, ArrayFrame) else b"}"
+            return [Jump((b"," if parts and phase == "next" else b"") + b",".join(parts) + end, None)]
+    return ends_of(texts.memory.recalled(rests, key, partial(_search, texts, key)))
+
+
+def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
+    """The texts, and the work that they take: a search through the members.
+
+    It is an A* search: the texts come first that are shortest together with what their object needs at least.
+    """
+    end = b"]" if isinstance(start.frame, ArrayFrame) else b"}"
+    must_differ = isinstance(start.frame, ArrayFrame) and start.frame.plan.distinct
+    found: Texts = {}
+    sought = _reachable_ends(texts, start.frame)
+    order = itertools.count()
+    queue: list[tuple[int, bytes, int, _Place]] = [(0, b"", next(order), start)]
+    seen: set[Hashable] = set()
+    work = 0
+    while queue and work < MOST_SEARCHED:
+        _, text, _, place = heapq.heappop(queue)
+        frame, phase, taken, line = place
+        work += MEMBER
+        mark = frame, phase, taken.names
+        if mark in seen:
+            continue
+        seen.add(mark)
+        truth = texts.values.end(frame) if phase != "comma" and not (line and phase == "open") else None
+        if truth is not None:
+            found.setdefault(truth, text + end)
+            if len(found) >= sought:
+                break
+        if line and phase == "next":
+            continue
+        for begin, member, names, written in _members(texts, place):
+            separator = b"," if phase == "next" else b""
+            for answer, value in written.items():
+                following = member.after(texts.values, answer)
+                if following is not None:
+                    longer = text + separator + begin + value
+                    work += MEMBER + len(longer) // COPIED
+                    items = (*taken.items, canonical(value)) if must_differ else ()
+                    after = _Place(following, "next", Taken(names, items), False)
+                    heapq.heappush(queue, (len(longer) + bytes_needed(texts, following), longer, next(order), after))
+    return found, work
+
+
+def _reachable_ends(texts: LocalTexts, frame: Frame) -> int:
+    """With how many truth vectors an open object or array can end at most."""
+    if len(frame.wanted) == 1:
+        return 1
+    values = texts.values
+    reached = [*itertools.islice(values.explored(frame), _MOST_EXPLORED)]
+    if len(reached) == _MOST_EXPLORED:
+        return len(frame.wanted)
+    return len({values.end(each) for each in reached} - {None})
+
+
+def _members(
+    texts: LocalTexts, place: _Place
+) -> Iterator[tuple[bytes, ObjectMember | ArrayMember, frozenset[str], Texts]]:
+    """What may come next: its text up to the value, the member, the names after it, and its values by truth vector."""
+    frame, taken = place.frame, place.taken
+    must_come = place.phase == "comma" or place.begun
+    if isinstance(frame, ObjectFrame):
+        yield from _named_members(texts, frame, taken.names, must_come)
+        return
+    one = item(frame)
+    if one is not None and (must_come or not frame.only_hard or texts.values.end(frame) is None):
+        short = short_values(texts, one.demand)
+        yield b"", one, taken.names, other_values(texts, one.demand, taken.items) if frame.plan.distinct else short
+
+
+def _named_members(
+    texts: LocalTexts, frame: ObjectFrame, names: frozenset[str], must_come: bool
+) -> Iterator[tuple[bytes, ObjectMember, frozenset[str], Texts]]:
+    keys = frame.plan.keys
+    members = objects.next_members(texts.values, frame)
+    if is_simple(frame):
+        label = next_required(frame)
+        if label is not None or not must_come:
+            required = None if label is None else objects.member(texts.values, frame, label)
+            members = iter([] if label is None or required is None else [(label, required)])
+    for label, member in members:
+        name: str | None = label[1] if label[0] == "name" else None
+        if name is None:
+            written = texts.contents.name(keys, keys.automaton.start, label, names if frame.tracked else NOTHING.names)
+            if written is None:
+                continue
+            name = written.decode()
+        once = bool(frame.tracked) and not frame.plan.declares(label)
+        if not (once and name in names):
+            more = names | {name} if once else names
+            begin = b'"%b":' % texts.contents.escaped(name.encode())
+            yield begin, member, more, short_values(texts, member.demand)

@@ -1,0 +1,169 @@
+"""Short texts of parts of a schema, wherever the parts stand: what bounds on the length of completions are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+from logitloom.errors import BudgetExceeded
+from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_SEARCHED
+from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
+from logitloom_plugins.json_schema.folds.completion.required_texts import is_simple, required_members
+from logitloom_plugins.json_schema.folds.completion.short_contents import longest_path
+from logitloom_plugins.json_schema.folds.completion.value_texts import contents_of, short_values
+from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
+from logitloom_plugins.json_schema.grammar.keys import Label
+from logitloom_plugins.json_schema.grammar.layout import COMPACT
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
+from logitloom_plugins.json_schema.grammar.satisfiability import Frame
+from logitloom_plugins.json_schema.grammar.schema_grammar import state_in
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["PartTexts"]
+
+_LONGEST_ESCAPE: Final = len("\\u0000")
+_TOO_MANY: Final = "There are too many members for all of them to be looked at."
+
+
+class PartTexts:
+    """The short texts of values, objects, arrays and contents of one schema.
+
+    Args:
+        texts: of states.
+    """
+
+    def __init__(self, texts: LocalTexts) -> None:
+        self._texts, self._values = texts, texts.values
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def value(self, demand: ValueConstraint) -> dict[tuple[bool, ...], bytes]:
+        """By truth vector a short value."""
+        return short_values(self._texts, demand)
+
+    def openings(self, demand: ValueConstraint) -> tuple[list[tuple[Content, bool]], list[bytes], list[Frame]]:
+        """Of a value: the contents of strings (``True``) and numbers, short texts, the objects and arrays it may be.
+
+        Raises:
+            BudgetExceeded: if no short text is found.
+        """
+        values, texts = self._values, self.value(demand)
+        if not texts and values.possible(demand):
+            raise BudgetExceeded("No short value was found.")
+        formulas = [(kind, values.of_type(demand, kind)) for kind in ("object", "array")]
+        frames = [values.opened(kind, formula, frozenset(texts)) for kind, formula in formulas if formula]
+        contents = [*contents_of(self._texts, demand)]
+        return contents, [*texts.values()], [frame for frame in frames if values.lives(frame)]
+
+    def different(self, demand: ValueConstraint, others: int) -> tuple[list[bytes], int] | None:
+        """Short values, of which one is none of so many others, if there is such a value; and the most bytes that an
+        unfinished value takes so that it is none of them. ``None`` if that is not known.
+        """
+        if any(self._values.of_type(demand, kind) for kind in ("object", "array")):
+            return None
+        texts, ending = [*self.value(demand).values(), b"false"], 0
+        for content, quoted in contents_of(self._texts, demand):
+            automaton = content.automaton
+            if content.counts and not content.free:
+                return None
+            short = self._texts.contents.short_values(content, quoted, 1 << others.bit_length())
+            texts += [text for _, text, _ in short]
+            longest = longest_path(automaton.next)
+            # Where loops make no other value all values are found without loops, and otherwise each turn makes one.
+            more = content.least + others if content.counts else (longest or automaton.states * others) + others
+            plain = not quoted or is_plain(content)
+            ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * more + quoted)
+        return texts, ending
+
+    def rests(self, content: Content, quoted: bool) -> set[bytes]:
+        """The rests of short contents from any state on, as they are written."""
+        contents, found = self._texts.contents, set[bytes]()
+        for state in range(content.automaton.states):
+            found.update(contents.texts(content, state, 0, content.found).values())
+        return {contents.escaped(text) for text in found} if quoted else found
+
+    def farthest_end(self, content: Content) -> int:
+        """The most bytes that a short content takes from any state on, at most."""
+        nearest = self._texts.contents.nearest_ends(content)
+        farthest = None if nearest is None else nearest.farthest()
+        # After the least number of characters an end is as far away as there are states, at most.
+        return content.least + content.automaton.states if farthest is None else farthest
+
+    # --- objects and arrays -----------------------------------------------------------------------------------------
+
+    def required_texts(self, frame: Frame) -> list[bytes] | None:
+        """The texts of the members with which an object ends after any others; ``None`` if that is not known."""
+        if isinstance(frame, ArrayFrame) or not is_simple(frame) or frame.tracked:
+            return None
+        return required_members(self._texts, frame)
+
+    def ends(self, frame: Frame, most: int) -> tuple[list[bytes], int]:
+        """Short texts that end an open object or array, at once or after more members, and a number of members.
+
+        Raises:
+            BudgetExceeded: if there are more than ``most`` members, or if it takes too long.
+        """
+        self._texts.memory.begin_counting()
+        found: dict[bytes, None] = {}
+        count = 0
+        for reached in self._reachable(frame):
+            found.update(dict.fromkeys(self._texts.of(state_in(reached, "open", COMPACT), frame.wanted).values()))
+            count += 1
+            if count > most or self._texts.memory.work > MOST_SEARCHED:
+                raise BudgetExceeded(_TOO_MANY)
+        return [*found], count
+
+    def longest_name(self, frame: ObjectFrame) -> int:
+        """The bytes by which the names in the rest of an object that counts its members grow, whichever have come."""
+        keys, least = frame.plan.keys, frame.plan.least
+        longest = 0
+        for label in [label for label in keys.bit if not frame.plan.declares(label)]:
+            names = self._texts.contents.names(keys, keys.automaton.start, label, 1 << (2 * least).bit_length())
+            longest = max([longest, *map(len, names)])
+        return least * longest * (1 if is_plain(Content(keys.automaton)) else _LONGEST_ESCAPE)
+
+    def members(self, frame: Frame, most: int) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
+        """The most bytes of a name that the schema does not list; and the constraints on the members that may come in
+        an open object or array, each with the name as it is written.
+
+        Raises:
+            BudgetExceeded: if there are more than ``most`` members, or if names can run out.
+        """
+        other = 0
+        found: dict[tuple[bytes, ValueConstraint], None] = {}
+        if isinstance(frame, ObjectFrame) and frame.tracked and self._is_scarce(frame):
+            raise BudgetExceeded("How far away the next name is depends on the names that have come.")
+        for reached in self._reachable(frame):
+            if isinstance(reached, ArrayFrame):
+                lengths = range(reached.plan.varied + 1) if frame.only_hard else [reached.length]
+                items = [item(reached._replace(length=length)) for length in lengths]
+                found.update(dict.fromkeys([(b"", one.demand) for one in items if one is not None]))
+            else:
+                keys = reached.plan.keys
+                if frame.only_hard:
+                    every = [(label, ValueConstraint(reached.plan.hard_child(label))) for label in keys.bit]
+                    next_ones = [(label, one) for label, one in every if self._values.possible(one)]
+                else:
+                    # The frames with one name more left out are reachable, too, and tell of the names after it.
+                    next_ones = [(label, one.demand) for label, one in objects.members_here(self._values, reached)]
+                found.update(dict.fromkeys([(self._name_of(label), one) for label, one in next_ones]))
+                if any(label[0] != "name" for label, _ in next_ones):
+                    other = max(other, _LONGEST_ESCAPE * keys.automaton.farthest + 2)
+            if len(found) > most:
+                raise BudgetExceeded(_TOO_MANY)
+        return other, [*found]
+
+    def _reachable(self, frame: Frame) -> Iterable[Frame]:
+        return filter(self._values.lives, [frame] if frame.only_hard else self._values.explored(frame))
+
+    def _is_scarce(self, frame: ObjectFrame) -> bool:
+        """Whether the names that may come in an object can run out."""
+        return self._texts.grammar.name_context(frame, self._texts.grammar.whitespace.start).scarce
+
+    def _name_of(self, label: Label) -> bytes:
+        """The name of a member; of a name that the schema does not list, a name of two characters."""
+        return json.dumps(label[1], ensure_ascii=False).encode() if label[0] == "name" else b'"aa"'

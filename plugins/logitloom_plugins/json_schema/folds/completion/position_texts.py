@@ -1,0 +1,215 @@
+"""The completions of positions: the text of the state, and the texts of what is open around it.
+
+A completion is a function of the position alone, and after its first bytes the completion is the rest of it. So the
+number of tokens in this text is a bound that counts down. It is a shortest text in bytes with three exceptions: of an
+object without alternatives exactly the required members are written; in strings the characters that need no escape are
+preferred; and items that must be different are chosen one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from logitloom_plugins.json_schema.folds.completion.completion_memory import (
+    ENTRY,
+    CompletionMemory,
+    Taken,
+    Texts,
+    shortlex,
+)
+from logitloom_plugins.json_schema.folds.completion.different_items import DifferentItems, Item, items_before
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, Specialised
+from logitloom_plugins.json_schema.folds.completion.member_texts import container_jumps
+from logitloom_plugins.json_schema.folds.completion.part_texts import PartTexts
+from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical
+from logitloom_plugins.json_schema.folds.completion.string_texts import escape_jumps, number_jumps, text_jumps
+from logitloom_plugins.json_schema.folds.completion.value_texts import value_jumps
+from logitloom_plugins.json_schema.folds.machine import Machine
+from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, relaid, relaid_within, settled
+from logitloom_plugins.json_schema.grammar.members import TruthVector
+from logitloom_plugins.json_schema.grammar.states import (
+    ArrayState,
+    ColonState,
+    EscapeState,
+    LiteralState,
+    NumberState,
+    ObjectState,
+    Stack,
+    State,
+    TextState,
+    ValueState,
+)
+
+__all__ = ["SPECIALISED", "Completions"]
+
+#: Bytes of the memory, estimated.
+_MOST_REMEMBERED: Final = 1 << 24
+#: The work of a position, and of a byte of a completion, which is written, laid out, read, and counted in tokens.
+_POSITION: Final = 100
+_WRITTEN: Final = 2
+#: The truth vectors of the whole value.
+_WHOLE: Final[Collection[TruthVector]] = ((),)
+
+#: By type of state the function that finds its jumps; for the other types there is a search through the moves.
+SPECIALISED: Final[Mapping[type[State], Specialised]] = {
+    ArrayState: container_jumps,
+    EscapeState: escape_jumps,
+    NumberState: number_jumps,
+    ObjectState: container_jumps,
+    TextState: text_jumps,
+    ValueState: value_jumps,
+}
+
+
+class Completions:
+    """The completions of the positions of one machine.
+
+    Args:
+        machine: the pushdown automaton of the schema.
+        specialised: by type of state the function that finds its jumps.
+
+    Attributes:
+        memory: the texts that completions are made from. It is cleared when there are too many, which changes no
+            result.
+        parts: texts of parts of the schema.
+    """
+
+    def __init__(self, machine: Machine, specialised: Mapping[type[State], Specialised] = SPECIALISED) -> None:
+        self._machine = machine
+        self.memory = CompletionMemory()
+        self._texts = LocalTexts(machine.grammar, machine.codes.strings.moves, self.memory, specialised)
+        self.parts = PartTexts(self._texts)
+        self._different = DifferentItems(machine, self._texts.contents, self._complete)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.memory.clear()
+        self._of_position: dict[Position, bytes | None] = {}
+        self._of_stack: dict[tuple[Stack, TruthVector, tuple[Canonical, ...]], bytes | None] = {}
+        #: With whitespace: the text after a string, object or array, in a layout.
+        self._relaid: dict[tuple[bytes, Layout], bytes] = {}
+
+    @property
+    def work(self) -> int:
+        """The work for positions since :meth:`begin_counting`, as the memory counts it."""
+        return self.memory.work
+
+    @work.setter
+    def work(self, work: int) -> None:
+        self.memory.work = work
+
+    def begin_counting(self) -> None:
+        """Count the work from here on. The count does not depend on what is remembered."""
+        self.memory.begin_counting()
+        self._of_position.clear()
+        self._of_stack.clear()
+
+    def of(self, position: Position) -> bytes | None:
+        """A short text after which the whole value is complete; ``None`` if a bounded search finds none."""
+        if self.memory.remembered > _MOST_REMEMBERED:
+            self._forget()
+        if position not in self._of_position:
+            machine, memory = self._machine, self.memory
+            if position.items.frame:
+                found, work = self._different.complete(position)
+                memory.work += work
+            else:
+                found = self._complete(position)
+            memory.work += _POSITION + _WRITTEN * len(found or b"")
+            must_differ = machine.numbering.opening or machine.numbering.tracked
+            if found is not None and not position.items.frame and must_differ:
+                # Names and items that must differ are judged by reading, as the search does itself.
+                reached = machine.read(position, found)
+                if reached is None or not machine.ends(reached):
+                    found = None
+            self._of_position[position] = found
+            memory.remembered += ENTRY + len(found or b"")
+        return self._of_position[position]
+
+    def _complete(self, position: Position, item: Item | None = None) -> bytes | None:
+        """The completion of a position; of one within an item, with the given end of the item."""
+        number, stack, written, before = position
+        items = items_before(self._machine, before)
+        taken = Taken(frozenset() if stack is None else stack.entry.names, items, written)
+        state = self._machine.states[number]
+        wanted = _WHOLE if stack is None else stack.entry.back.states
+        if item is None:
+            texts = self._texts.of(state, wanted, taken)
+        else:
+            taken = taken._replace(items=(*items, item.value))
+            texts = {item.truth: item.rest}
+            if isinstance(state, NumberState):
+                following = state.back.states[item.truth]
+                texts = {truth: item.rest + rest for truth, rest in self._texts.of(following, wanted, taken).items()}
+        found = self._joined(texts, stack, taken.items)
+        if found is None:
+            return None
+        text, rest = found
+        if self._machine.whitespace.start.name == FLEXIBLE:
+            return text + rest
+        if isinstance(state, TextState | EscapeState):
+            # Inside a string the layout is that of the object or array around the string.
+            layout = state.context.layout if isinstance(state.context, NameContext) else self._layout_around(stack)
+            begun = int(isinstance(state, EscapeState) and state.written == "\\")
+            text, after = relaid_within(text, settled(layout), "close", begun)
+        else:
+            text, after = relaid_within(text, settled(self._layout_of(state)), _gap_of(state))
+        key = rest, after
+        if key not in self._relaid:
+            self._relaid[key] = relaid(rest, after, "close")
+            self.memory.remembered += ENTRY + len(rest)
+        return text + self._relaid[key]
+
+    def _joined(self, texts: Texts, stack: Stack, items: tuple[Canonical, ...]) -> tuple[bytes, bytes] | None:
+        """The text, of some texts by truth vector, that is shortest with the completion after it, and both."""
+        if stack is None:
+            return None if () not in texts else (texts[()], b"")
+        found = []
+        for truth, text in texts.items():
+            rest = self._after(stack, truth, items)
+            if rest is not None:
+                found.append((text, rest))
+        return min(found, key=lambda parts: shortlex(parts[0] + parts[1]), default=None)
+
+    def _after(self, stack: Stack, truth: TruthVector, items: tuple[Canonical, ...]) -> bytes | None:
+        """The completion after the innermost value on a stack has ended with a truth vector."""
+        assert stack is not None
+        key = stack, truth, items
+        if key not in self._of_stack:
+            target = stack.entry.back.states.get(truth)
+            found = None
+            if target is not None:
+                names, wanted = frozenset[str](), _WHOLE
+                if stack.before is not None:
+                    names, wanted = stack.before.entry.names, stack.before.entry.back.states
+                parts = self._joined(self._texts.of(target, wanted, Taken(names, items)), stack.before, items)
+                found = None if parts is None else parts[0] + parts[1]
+            self._of_stack[key] = found
+        return self._of_stack[key]
+
+    # --- layouts ---------------------------------------------------------------------------------------------------
+
+    def _layout_around(self, stack: Stack) -> Layout:
+        """The layout of a text after the innermost value on a stack."""
+        assert stack is not None
+        return self._layout_of(next(iter(stack.entry.back.states.values())))
+
+    def _layout_of(self, state: State) -> Layout:
+        """The layout of a text in a state outside strings."""
+        if isinstance(state, ValueState | ObjectState | ColonState | ArrayState):
+            return state.layout
+        if isinstance(state, NumberState):
+            return self._layout_of(next(iter(state.back.states.values())))
+        if isinstance(state, LiteralState):
+            return self._layout_of(state.target)
+        return self._machine.whitespace.start
+
+
+def _gap_of(state: State) -> str:
+    """The kind of gap in which a state outside strings stands."""
+    if isinstance(state, ValueState):
+        return state.gap
+    return state.phase if isinstance(state, ObjectState | ArrayState) and state.phase != "next" else "close"

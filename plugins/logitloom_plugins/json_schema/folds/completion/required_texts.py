@@ -1,0 +1,120 @@
+"""The members and items that an open object or array still needs, as texts and as a number of bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final, TypeGuard
+
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
+from logitloom_plugins.json_schema.folds.completion.value_texts import short_values
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
+from logitloom_plugins.json_schema.grammar.keys import Label
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.grammar.satisfiability import Frame
+from logitloom_plugins.json_schema.schema.formula import Formula
+
+__all__ = ["bytes_needed", "is_simple", "next_required", "required_items", "required_members"]
+
+#: Items from which on they are not searched for one by one, and bytes of the longest text that is made of such items.
+_MANY_ITEMS: Final = 64
+_MOST_WRITTEN: Final = 1 << 19
+
+
+def is_simple(frame: Frame) -> TypeGuard[ObjectFrame]:
+    """Whether a frame is an object without alternatives and without a bound on the number of its members."""
+    return isinstance(frame, ObjectFrame) and frame.only_hard and not frame.plan.counts
+
+
+def next_required(frame: ObjectFrame) -> Label | None:
+    """The member that must come next in an object without alternatives; ``None`` if none must."""
+    plan = frame.plan
+    at = bisect_left(plan.required, frame.position)
+    if at < len(plan.required):
+        return "name", plan.names[plan.required[at]]
+    return ("name", min(frame.missing)) if frame.missing else None
+
+
+def required_members(texts: LocalTexts, frame: ObjectFrame) -> list[bytes] | None:
+    """The texts of the members that must still come in an object without alternatives; ``None`` if one has none."""
+    found = []
+    for name in frame.plan.required_names(frame.position, frame.missing):
+        text = _member_named(texts, frame.plan, name)
+        if text is None:
+            return None
+        found.append(text)
+    return found
+
+
+def required_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
+    """The texts of the items that must still come in an array without alternatives, where these are many.
+
+    ``None`` if they are few, if one has no short text, or if they are so long that no text of them is written.
+    """
+    more = frame.plan.least - frame.length
+    if more < _MANY_ITEMS or not frame.only_hard or frame.plan.distinct:
+        return None
+    found, at, size = list[bytes](), frame, 0
+    while len(found) < more and size < _MOST_WRITTEN:
+        member = item(at)
+        text = None if member is None else short_values(texts, member.demand).get(())
+        if member is None or text is None:
+            return None
+        alike = more - len(found) if at.length >= at.plan.varied else 1
+        size += alike * (len(text) + 1)
+        if size < _MOST_WRITTEN:
+            found += [text] * alike
+        following = member.after(texts.values, ())
+        assert isinstance(following, ArrayFrame)
+        at = following
+    return found if size < _MOST_WRITTEN else None
+
+
+def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
+    """A lower bound on the bytes that an object still needs after a member, its bracket not counted; 0 for arrays.
+
+    Each required member needs its name and its shortest value. Of several ways to satisfy an object the cheapest
+    counts.
+    """
+    if isinstance(frame, ArrayFrame):
+        return 0
+    plan = frame.plan
+    required = plan.required_names(frame.position, frame.missing)
+    needed = sum([_bytes_of(texts, plan, name) for name in required])
+    return needed + _least_for(texts, plan, frame.soft, frozenset(required))
+
+
+def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: frozenset[str]) -> int:
+    """The bytes of the members that a formula requires at least, without the members that are counted elsewhere."""
+    if isinstance(formula, bool):
+        return 0
+    operator = formula[0]
+    if operator == "req":
+        return 0 if formula[1] in counted else _bytes_of(texts, plan, formula[1])
+    if operator in ("|", "1"):
+        return min([_least_for(texts, plan, part, counted) for part in formula[1]])
+    if operator != "&":
+        return 0
+    # Names that are required directly are different ones. Nested objects may require the same names.
+    direct = sum([_least_for(texts, plan, part, counted) for part in formula[1] if part[0] == "req"])
+    return max([direct, *[_least_for(texts, plan, part, counted) for part in formula[1] if part[0] != "req"]])
+
+
+def _bytes_of(texts: LocalTexts, plan: ObjectPlan, name: str) -> int:
+    """The bytes of a comma and the shortest member with a name."""
+    text = _member_named(texts, plan, name)
+    return len(name) + len('"":0,') if text is None else len(text) + 1
+
+
+def _member_named(texts: LocalTexts, plan: ObjectPlan, name: str) -> bytes | None:
+    """A short member with a name, as far as the hard atoms of its object say; ``None`` if there is none."""
+    memory = texts.memory
+    text = memory.members.get((plan, name))
+    if text is None:
+        demand = ValueConstraint(plan.hard_child(("name", name)))
+        values, certain = memory.values.certainty(lambda: short_values(texts, demand))
+        value = values.get(())
+        text = None if value is None else b'"%b":%b' % (texts.contents.escaped(name.encode()), value)
+        if text is not None and certain:
+            memory.members[plan, name] = text
+    return text

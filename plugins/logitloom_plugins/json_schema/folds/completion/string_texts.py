@@ -1,0 +1,80 @@
+"""Completions of strings, names and numbers: the nearest ends of their contents, without a search."""
+
+from __future__ import annotations
+
+from logitloom_plugins.json_schema.folds.completion.completion_memory import (
+    Jump,
+    Taken,
+    ends_of,
+)
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, leading_on
+from logitloom_plugins.json_schema.folds.completion.required_texts import is_simple, next_required
+from logitloom_plugins.json_schema.folds.value_reader import characters_of
+from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.keys import Label
+from logitloom_plugins.json_schema.grammar.states import ColonState, EscapeState, NumberState, State, TextState
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["escape_jumps", "number_jumps", "text_jumps"]
+
+
+def number_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
+    """The jumps of a number."""
+    assert isinstance(state, NumberState)
+    found = texts.contents.texts(Content(state.numbers.automaton), state.content_state, 0, state.back.states)
+    return leading_on(state.back, found, taken)
+
+
+def text_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
+    """The jumps of a string between two characters, its quote included; of a name, and what follows in its object."""
+    assert isinstance(state, TextState)
+    context, contents = state.context, texts.contents
+    if isinstance(context, NameContext):
+        return _name_jumps(texts, context, state.content_state, taken)
+    found = contents.texts(context.content, state.content_state, state.characters, context.content.found)
+    return [Jump(contents.escaped(text) + b'"', None, taken, truth) for truth, text in found.items()]
+
+
+def _name_jumps(texts: LocalTexts, context: NameContext, content_state: int, taken: Taken) -> list[Jump]:
+    frame, keys, contents = context.frame, context.keys, texts.contents
+    already = characters_of(taken.written)
+    others = taken.names if context.tracks else frozenset[str]()
+    may_come = context.mask & context.below[content_state]
+
+    def rest_of(label: Label) -> bytes | None:
+        return contents.name(keys, content_state, label, others, already) if keys.bit[label] & may_come else None
+
+    required = next_required(frame) if is_simple(frame) else None
+    if required is not None and rest_of(required) is None:
+        required = None
+    found = []
+    for label in keys.bit if required is None else [required]:
+        rest = rest_of(label)
+        if rest is not None:
+            once = context.tracks and not frame.plan.declares(label)
+            names = taken.names | {(already + rest).decode()} if once else taken.names
+            after = ColonState(frame, label, context.layout)
+            found.append(Jump(contents.escaped(rest) + b'"', after, Taken(names, taken.items)))
+    return found
+
+
+def escape_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
+    """The jumps of an escape: of the next character of the text before the escape, or else of the first character.
+
+    So the text of a string goes on as it has begun.
+    """
+    assert isinstance(state, EscapeState)
+    context, content_state, count, begun, _ = state
+    written = taken.written[: -len(begun)] if taken.written else b""
+    before = TextState(context, content_state, count)
+    wanted = context.frame.wanted if isinstance(context, NameContext) else context.content.found
+    ahead = texts.of(before, wanted, taken._replace(written=written))
+    found = {
+        truth: text[len(begun) :] for truth, text in ahead.items() if text.lower().startswith(begun.encode().lower())
+    }
+    if found:
+        return ends_of(found)
+    move = min(texts.strings.in_escape(state), key=lambda each: min(each.read))
+    byte = bytes([min(move.read)])
+    written = taken.written + byte if context.tracks else b""
+    return [Jump(byte, move.target, taken._replace(written=written))]

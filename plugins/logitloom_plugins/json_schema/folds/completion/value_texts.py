@@ -1,0 +1,98 @@
+"""Completions before a value: the shortest values of each type, remembered by the constraint on the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from logitloom_plugins.json_schema.folds.completion.completion_memory import Jump, Taken, Texts, merge
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, leading_on
+from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical, canonical
+from logitloom_plugins.json_schema.grammar.layout import COMPACT
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.schema_grammar import state_in
+from logitloom_plugins.json_schema.grammar.states import State, ValueState
+from logitloom_plugins.json_schema.values.moore_machine import Output
+from logitloom_plugins.json_schema.values.strings import Content
+
+__all__ = ["contents_of", "other_values", "short_values", "value_jumps"]
+
+_LITERALS: Final = ("null", "false", "true")
+_BRACKETS: Final = (("object", b"{"), ("array", b"["))
+#: Bytes of an empty object or array: an object or array is no shorter.
+_SHORTEST_CONTAINER: Final = 2
+
+
+def value_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
+    """The jumps over a value to come, which is none of the items that must not come again."""
+    assert isinstance(state, ValueState)
+    back, demand = state.back, state.demand
+    if not taken.items:
+        return leading_on(back, short_values(texts, demand), taken)
+    return [
+        Jump(text, back.states[truth], taken._replace(items=(*taken.items, canonical(text))))
+        for truth, text in other_values(texts, demand, taken.items).items()
+        if truth in back.states
+    ]
+
+
+def short_values(texts: LocalTexts, demand: ValueConstraint) -> Texts:
+    """By truth vector a short value. An object or array is written only where no shorter value of another type is."""
+    return texts.memory.value(demand, partial(_find, texts))
+
+
+def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> tuple[Texts, bool]:
+    found = texts.memory.values.found[demand] = dict(before or {})
+    values, contents = texts.values, texts.contents
+    wanted = frozenset([()]) if not demand.extras else values.answers(demand)
+
+    def add(more: Texts) -> None:
+        merge(found, {truth: text for truth, text in more.items() if truth in wanted})
+
+    for kind in _LITERALS:
+        formulas = values.of_type(demand, kind)
+        if formulas:
+            add({tuple(extra is True for extra in formulas[1:]): kind.encode()})
+    for content, quoted in contents_of(texts, demand):
+        inside = contents.texts(content, content.automaton.start, 0, content.found)
+        add({truth: b'"%b"' % contents.escaped(text) for truth, text in inside.items()} if quoted else inside)
+    for kind, bracket in _BRACKETS:
+        formulas = values.of_type(demand, kind)
+        if formulas and not all(len(found.get(truth, b"...")) <= _SHORTEST_CONTAINER for truth in wanted):
+            frame = values.opened(kind, formulas, wanted)
+            if values.lives(frame):
+                rests = texts.of(state_in(frame, "open", COMPACT), wanted)
+                add({truth: bracket + rest for truth, rest in rests.items()})
+    return found, False
+
+
+def contents_of(texts: LocalTexts, demand: ValueConstraint) -> Iterator[tuple[Content, bool]]:
+    """The contents of the strings (``True``) and of the numbers that satisfy a constraint."""
+    values = texts.values
+    strings = values.of_type(demand, "string")
+    if strings:
+        yield values.content(strings), True
+    numbers = values.of_type(demand, "number")
+    if numbers:
+        yield Content(values.number(numbers)), False
+
+
+def other_values(texts: LocalTexts, demand: ValueConstraint, items: tuple[Canonical, ...]) -> Texts:
+    """By truth vector a short value that is none of some others."""
+    taken, values = frozenset(items), texts.values
+    found = {truth: text for truth, text in short_values(texts, demand).items() if canonical(text) not in taken}
+
+    def add(listed: list[tuple[Output, bytes, Canonical]]) -> None:
+        for truth, text, value in listed:
+            if truth not in found and value not in taken:
+                found[truth] = text
+
+    for kind in _LITERALS:
+        formulas = values.of_type(demand, kind) if not found else ()
+        if formulas:
+            add([(tuple(extra is True for extra in formulas[1:]), kind.encode(), kind.encode())])
+    for content, quoted in contents_of(texts, demand) if not found else ():
+        if not found:
+            add(texts.contents.short_values(content, quoted, 1 << len(items).bit_length()))
+    return found
