@@ -7,13 +7,16 @@ from typing import Final, NamedTuple
 from logitloom.automata import BudgetTracker
 from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE
 from logitloom_plugins.json_schema.grammar.members import TruthVector
-from logitloom_plugins.json_schema.grammar.moves import EndsName, Enters, Move, Reads
 from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.grammar.schema_grammar import laid_out
 from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
+    EndsName,
+    Enters,
     EscapeState,
+    Move,
     Opened,
+    Reads,
     Return,
     Stack,
     State,

@@ -7,84 +7,37 @@ the states and the moves, and no question about them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from logitloom_plugins.json_schema.grammar import arrays, objects
 from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, after_gap, fillings, inside
-from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar, found_layout, state_in
 from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
     ColonState,
     DoneState,
+    Enters,
     GapBase,
     GapState,
+    Leaves,
     LiteralState,
+    Move,
     NumberState,
     ObjectState,
+    Reads,
     Return,
     State,
+    StructureState,
     TextState,
     ValueState,
 )
 
-__all__ = [
-    "BLANKS",
-    "EndsName",
-    "Enters",
-    "Leaves",
-    "Move",
-    "Reads",
-    "StructureState",
-    "after_number",
-    "may_end",
-    "moves_between",
-]
+__all__ = ["BLANKS", "after_number", "may_end", "moves_between"]
 
 BLANKS: Final = b" \n\t\r"
 _BRACKETS: Final = (("object", b"{"), ("array", b"["))
 _LITERALS: Final = (("null", b"null"), ("false", b"false"), ("true", b"true"))
-
-
-class Reads(NamedTuple):
-    """One of some bytes leads to a state."""
-
-    read: bytes
-    target: State
-
-
-class Enters(NamedTuple):
-    """One of some bytes begins a string, an object or an array: the text goes on at a return when that has ended."""
-
-    read: bytes
-    back: Return
-    target: State
-
-
-class Leaves(NamedTuple):
-    """One of some bytes ends a string, an object or an array.
-
-    Attributes:
-        read: the bytes.
-        truth: the truth vector of what ends.
-        layout: the name of the layout of the text, if what ends has decided it.
-    """
-
-    read: bytes
-    truth: TruthVector
-    layout: str = ""
-
-
-class EndsName(NamedTuple):
-    """One of some bytes ends the name of a member that must not come twice in its object."""
-
-    read: bytes
-    target: ColonState
-
-
-Move = Reads | Enters | Leaves | EndsName
-#: States outside strings.
-StructureState = ValueState | NumberState | LiteralState | ObjectState | ColonState | ArrayState | GapState | DoneState
 
 
 def moves_between(grammar: SchemaGrammar, state: StructureState) -> Iterator[Move]:

@@ -1,7 +1,7 @@
-"""The states of a text: typed, immutable values that say what may come next.
+"""The states of a text, and the moves between them: typed, immutable values.
 
-Equal states mean the same in every process with an equal schema, because their parts do. Each kind of state has a field
-that names the kind, so that states of different kinds are never equal.
+A state says what may come next. Equal states mean the same in every process with an equal schema, because their parts
+do. Each kind of state has a field that names the kind, so that states of different kinds are never equal.
 """
 
 from __future__ import annotations
@@ -21,15 +21,21 @@ __all__ = [
     "ArrayState",
     "ColonState",
     "DoneState",
+    "EndsName",
+    "Enters",
     "EscapeState",
     "GapState",
+    "Leaves",
     "LiteralState",
+    "Move",
     "NumberState",
     "ObjectState",
     "Opened",
+    "Reads",
     "Return",
     "Stack",
     "State",
+    "StructureState",
     "TextState",
     "ValueState",
 ]
@@ -196,3 +202,44 @@ class Opened(NamedTuple):
 
 #: The open strings, objects and arrays of a text, the innermost last.
 Stack = Linked[Opened] | None
+
+
+class Reads(NamedTuple):
+    """One of some bytes leads to a state."""
+
+    read: bytes
+    target: State
+
+
+class Enters(NamedTuple):
+    """One of some bytes begins a string, an object or an array: the text goes on at a return when that has ended."""
+
+    read: bytes
+    back: Return
+    target: State
+
+
+class Leaves(NamedTuple):
+    """One of some bytes ends a string, an object or an array.
+
+    Attributes:
+        read: the bytes.
+        truth: the truth vector of what ends.
+        layout: the name of the layout of the text, if what ends has decided it.
+    """
+
+    read: bytes
+    truth: TruthVector
+    layout: str = ""
+
+
+class EndsName(NamedTuple):
+    """One of some bytes ends the name of a member that must not come twice in its object."""
+
+    read: bytes
+    target: ColonState
+
+
+Move = Reads | Enters | Leaves | EndsName
+#: States outside strings.
+StructureState = ValueState | NumberState | LiteralState | ObjectState | ColonState | ArrayState | GapState | DoneState

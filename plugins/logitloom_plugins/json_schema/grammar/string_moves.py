@@ -13,8 +13,15 @@ from typing import Final
 import numpy as np
 
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
-from logitloom_plugins.json_schema.grammar.moves import EndsName, Leaves, Move, Reads
-from logitloom_plugins.json_schema.grammar.states import ColonState, EscapeState, TextState
+from logitloom_plugins.json_schema.grammar.states import (
+    ColonState,
+    EndsName,
+    EscapeState,
+    Leaves,
+    Move,
+    Reads,
+    TextState,
+)
 from logitloom_plugins.json_schema.values.moore_machine import LEADING, UNESCAPED, MooreMachine
 
 __all__ = ["DIGITS", "StringMoves"]

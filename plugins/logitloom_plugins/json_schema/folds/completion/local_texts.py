@@ -17,9 +17,9 @@ from logitloom_plugins.json_schema.folds.completion.completion_memory import (
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.shortest_ends import shortest_ends
 from logitloom_plugins.json_schema.grammar.members import TruthVector
-from logitloom_plugins.json_schema.grammar.moves import Move, moves_between
+from logitloom_plugins.json_schema.grammar.moves import moves_between
 from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
-from logitloom_plugins.json_schema.grammar.states import ColonState, EscapeState, Return, State, TextState
+from logitloom_plugins.json_schema.grammar.states import ColonState, EscapeState, Move, Return, State, TextState
 from logitloom_plugins.json_schema.grammar.string_moves import StringMoves
 
 __all__ = ["LocalTexts", "Specialised", "leading_on"]

@@ -19,10 +19,20 @@ from typing import Final, NamedTuple
 from logitloom_plugins.json_schema.folds.completion.completion_memory import NOTHING, Jump, Taken, Texts
 from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER
 from logitloom_plugins.json_schema.grammar.members import TruthVector
-from logitloom_plugins.json_schema.grammar.moves import BLANKS, EndsName, Enters, Leaves, Move, may_end
+from logitloom_plugins.json_schema.grammar.moves import BLANKS, may_end
 from logitloom_plugins.json_schema.grammar.objects import counted
 from logitloom_plugins.json_schema.grammar.schema_grammar import compacted, without_gap
-from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, Return, State, TextState
+from logitloom_plugins.json_schema.grammar.states import (
+    EndsName,
+    Enters,
+    EscapeState,
+    GapState,
+    Leaves,
+    Move,
+    Return,
+    State,
+    TextState,
+)
 
 __all__ = ["shortest_ends"]
 
