@@ -42,7 +42,7 @@ _MOST_REACHED: Final = 1 << 14
 _Begun = tuple[State, Taken]
 
 
-class _Reached(NamedTuple):
+class _ReachedText(NamedTuple):
     """A text, in the order in which texts are looked at.
 
     Attributes:
@@ -64,14 +64,14 @@ class _Reached(NamedTuple):
     truth: TruthVector = ()
 
 
-class _Search:
+class _TextSearch:
     """The texts that have been reached, and those that wait for the end of a value which they have entered."""
 
     def __init__(self) -> None:
         self.ends: dict[_Begun, Texts] = {}
         #: The truth vectors that are asked for.
         self.wanted: dict[_Begun, set[TruthVector]] = {}
-        self.queue: list[_Reached] = []
+        self.queue: list[_ReachedText] = []
         self._waiting: dict[_Begun, list[tuple[_Begun, bytes, Return, Taken]]] = {}
         self._order = itertools.count()
 
@@ -89,9 +89,9 @@ class _Search:
     def add(
         self, begun: _Begun, text: bytes, state: State | None, taken: Taken = NOTHING, truth: TruthVector = ()
     ) -> None:
-        """Add a text; the arguments are fields of :class:`_Reached`."""
+        """Add a text; the arguments are fields of :class:`_ReachedText`."""
         at = None if state is None else without_gap(state)
-        heapq.heappush(self.queue, _Reached(len(text), text, next(self._order), begun, at, taken, truth))
+        heapq.heappush(self.queue, _ReachedText(len(text), text, next(self._order), begun, at, taken, truth))
 
     def enter(self, begun: _Begun, text: bytes, back: Return, inside: State, taken: Taken) -> None:
         """Add a text whose last byte begins a value."""
@@ -101,7 +101,7 @@ class _Search:
         for truth, rest in self.ends[value].items():
             self._after_value(begun, text + rest, back, truth, taken)
 
-    def end(self, reached: _Reached) -> None:
+    def end(self, reached: _ReachedText) -> None:
         """Note the end of a value, and go on with the texts that wait for it."""
         texts = self.ends[reached.begun]
         if reached.truth not in texts and reached.truth in self.wanted[reached.begun]:
@@ -133,7 +133,7 @@ def shortest_ends(
         taken: what must not come again.
         wanted: the truth vectors of the texts.
     """
-    search, seen, work = _Search(), Counter[tuple[_Begun, State, Taken]](), 0
+    search, seen, work = _TextSearch(), Counter[tuple[_Begun, State, Taken]](), 0
     search.begin((state, taken), wanted)
     while search.queue and work < _MOST_REACHED and not search.is_done((state, taken)):
         reached = heapq.heappop(search.queue)
@@ -159,7 +159,7 @@ def shortest_ends(
     return search.ends[state, taken]
 
 
-def _follow(search: _Search, begun: _Begun, text: bytes, state: State, taken: Taken, move: Move) -> None:
+def _follow(search: _TextSearch, begun: _Begun, text: bytes, state: State, taken: Taken, move: Move) -> None:
     """Add what a move leads to."""
     byte = bytes([min(move.read, key=ORDER.__getitem__)])
     if isinstance(move, Enters):
