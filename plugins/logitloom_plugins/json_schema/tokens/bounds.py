@@ -59,9 +59,10 @@ _UNDECIDED: Final = ("open", "flat")
 _PIECE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^"{}\[\],:]+', re.DOTALL)
 _GAPS: Final = re.compile(rb"[{}\[\],:]")
 _WIDEST_INDENT: Final = 4
-#: The text between the bracket of an object or array and the next bracket that is opened in it, or after it has ended.
-_BRACKET: Final = re.compile(rb"([{[])")
-_BETWEEN: Final = {b"{": re.compile(rb"\A\s*[\"}]"), b"[": re.compile(rb"\A\s*\Z|[\",\]}]")}
+#: The rest of a string in which a token begins, and the pieces of JSON texts outside strings.
+_REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]|\\.)*"', re.DOTALL)
+_LEXEME: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\],:]|[-+.0-9eEtruefalsn]+', re.DOTALL)
+_BLANKS: Final = b" \t\r\n"
 
 
 Brackets = frozenset[bytes]
@@ -361,19 +362,36 @@ def rest_of_escapes(vocabulary: Vocabulary) -> int:
 
 @lru_cache(maxsize=8)
 def opened_at_once(vocabulary: Vocabulary) -> Brackets:
-    """The brackets of the objects and arrays that one token opens, each in the one before: ``b"[{"`` and others.
+    """The brackets of the objects and arrays that one token opens and leaves open, each in the one before.
 
-    Between the brackets of two of them stands whitespace, an item, or a name; or the first has ended.
+    ``b"[{"`` and others, and the beginnings of them. A token may begin outside strings, in a string, or after a
+    backslash.
     """
     flat = vocabulary.flat_bytes
     opening = ((flat == ord("{")) | (flat == ord("["))).nonzero()[0]
     found = set[bytes]()
     for token in np.unique(vocabulary.offsets.searchsorted(opening, "right") - 1).tolist():
-        opened = b""
-        for part in _BRACKET.split(vocabulary.token_bytes[token]):
-            if part in (b"{", b"["):
-                opened += part
-                found.update([opened[at:] for at in range(len(opened))])
-            elif opened and not _BETWEEN[opened[-1:]].search(part):
-                opened = b""
+        text = vocabulary.token_bytes[token]
+        within = [_REST_OF_STRING.match(text), _REST_OF_STRING.match(text, 1)]
+        for begin in (0, *[match.end() for match in within if match]):
+            opened = _left_open(text[begin:])
+            found.update([opened[:size] for size in range(1, len(opened) + 1)])
     return frozenset(found)
+
+
+def _left_open(text: bytes) -> bytes:
+    """The brackets that a text opens outside strings and does not close; none if it is no part of a JSON text."""
+    opened, before, at = b"", b"", 0
+    while at < len(text):
+        if text[at] in _BLANKS:
+            at += 1
+            continue
+        lexeme = _LEXEME.match(text, at)
+        if lexeme is None or (before == b"{" and lexeme[0][:1] not in b'"}'):
+            return b""
+        before, at = lexeme[0], lexeme.end()
+        if before in (b"{", b"["):
+            opened += before
+        elif before in (b"}", b"]"):
+            opened = opened[:-1]
+    return opened
