@@ -16,7 +16,9 @@ from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.folds.completion import member_texts
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.layout import POLICIES, Whitespace
+from logitloom_plugins.json_schema.tokens import bounds
 from logitloom_plugins.json_schema.tokens.bounds import opened_at_once
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.tokens.token_distances import TokenDistances
@@ -202,10 +204,12 @@ def test_texts_are_finished_within_each_number_of_tokens(name: str, more: int) -
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-@pytest.mark.parametrize("policy", ["flexible", "json_dumps"])
+@pytest.mark.parametrize(("policy", "ways"), [("flexible", 1 << 12), ("json_dumps", 1 << 12), ("json_dumps", 0)])
 def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_cheap_one(
-    name: str, policy: str
+    name: str, policy: str, ways: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the formulas of an object alone tell how far its end is, because it can go on in too many ways."""
+    monkeypatch.setattr(bounds, "_MOST_WAYS", ways)
     constraint = SchemaConstraint(automaton(name, policy), words(name))
     dice = random.Random(name)
     state: Any = constraint.start()
@@ -311,15 +315,36 @@ def test_far_from_a_limit_no_token_is_looked_at(name: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("token", "opened"),
     [
-        (b'": [{"a": {', {b"[{{", b"{{", b"{"}),
+        (b'": [{"a": {', {b"[{{", b"[{", b"["}),
         (b"[1, [", {b"[[", b"["}),
-        (b'{}, {"', {b"{{", b"{"}),
-        (b"{{", {b"{"}),
-        (b'{"[": {', {b"{[{", b"{[", b"[{", b"{", b"["}),
+        # One after the other, none in the other.
+        (b'{}, {"', {b"{"}),
+        (b"{{", set()),
+        # The first bracket of the name is in a string; or the token begins in a string, which the quote ends.
+        (b'{"[": {', {b"{{", b"{", b"["}),
+        (b'n"}, "a": [', {b"["}),
     ],
 )
 def test_the_brackets_that_a_token_opens_are_told(token: bytes, opened: set[bytes]) -> None:
-    assert opened <= opened_at_once(Vocabulary([b"", token], eos=[0])) | {b"{", b"["}
+    assert opened_at_once(Vocabulary([b"", token], eos=[0])) == opened
+
+
+@pytest.mark.parametrize("many", [40, 160])
+def test_the_cheap_bound_of_alternatives_looks_at_each_name_once(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at all combinations of members, of which there are as many as pairs of names."""
+    names = [f"name{n}" for n in range(many)]
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "integer"} for name in names},
+        "dependentRequired": dict(zip(names, [[name] for name in names[1:]], strict=False)),
+    }
+    made = SchemaAutomaton(compile_schema(schema, SchemaOptions(Whitespace("compact"), "any")))
+    constraint, looked_at = SchemaConstraint(made, words("anything")), Counter[str]()
+    effects = objects.member_effects
+    counting: Any = lambda *given: looked_at.update(["effects"]) or effects(*given)  # noqa: E731
+    monkeypatch.setattr(objects, "member_effects", counting)
+    assert constraint.most_after(constraint.start()) < 1 << 30
+    assert looked_at["effects"] < 4 * many
 
 
 def test_the_cheap_bound_looks_at_what_is_near_in_a_large_schema() -> None:

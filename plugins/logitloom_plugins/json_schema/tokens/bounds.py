@@ -11,7 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from itertools import islice
+from math import ceil
+from typing import Final, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.layout import Layout, inside, relaid
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
@@ -40,6 +43,7 @@ from logitloom_plugins.json_schema.grammar.states import (
     TextState,
     ValueState,
 )
+from logitloom_plugins.json_schema.tokens.formula_bounds import all_atoms, any_demand, most_for
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["TokenBounds"]
@@ -47,6 +51,8 @@ __all__ = ["TokenBounds"]
 #: Entries of the memory, and members that are looked at for one of them.
 _MOST_REMEMBERED: Final = 1 << 14
 _MOST_LOOKED_AT: Final = 1 << 13
+#: Ways in which an object with one atom in its formulas may go on so that all of them are looked at.
+_MOST_WAYS: Final = 1 << 12
 #: States of a content of which each is completed, and items whose texts are counted together.
 _MOST_STATES: Final = 128
 _MOST_JOINED: Final = 64
@@ -196,6 +202,8 @@ class TokenBounds:
                      for at in range(0, len(required), _MOST_JOINED)] or [b""]  # fmt: skip
             parts[-1] += b"}"
             return _Bound(sum([self._tokens(part, layout) for part in parts]), 0)
+        if self._has_many_ways(frame):
+            return self._of_formulas(frame, layout)
         ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT)
         tokens = max([self._tokens(b"," + end, layout) for end in ends], default=UNKNOWN)
         if frame.only_hard:
@@ -206,6 +214,26 @@ class TokenBounds:
         elif isinstance(frame, ObjectFrame) and frame.tracked:
             return _NO_BOUND
         return _Bound(tokens, 0, looked_at)
+
+    def _has_many_ways(self, frame: Frame) -> TypeGuard[ObjectFrame]:
+        """Whether an object with open formulas can go on in more ways than are looked at one by one."""
+        if isinstance(frame, ArrayFrame) or frame.only_hard or frame.tracked or frame.plan.counts:
+            return False
+        key = "many", frame
+        if key not in self._known:
+            every = len(all_atoms(frame))
+            ways = sum(1 for _ in islice(self._parts.reachable(frame), 1 + _MOST_WAYS // (1 + every)))
+            self._known[key] = _Bound(0, int(ways > _MOST_WAYS // (1 + every)))
+        return self._known[key].added > 0
+
+    def _of_formulas(self, frame: ObjectFrame, layout: Layout) -> _Bound:
+        """The bound of :meth:`_of_rest` from what the formulas of an object can ask for."""
+        sizes = _MemberSizes(self._bytes, self._parts, frame, layout)
+        most = most_for(frame, sizes)
+        if most is None:
+            return _NO_BOUND
+        most += sum([sizes(name) for name in frame.plan.required_names(frame.position, frame.missing)])
+        return _Bound(ceil(sizes.density * most) + self._bytes(b"}", layout), 0)
 
     def _of_items(self, frame: ArrayFrame, layout: Layout) -> _Bound:
         """The tokens that end an array without alternatives."""
@@ -227,7 +255,12 @@ class TokenBounds:
 
     def _of_members(self, frame: Frame, layout: Layout, opened: Brackets) -> _Bound:
         """The tokens that end a member which a token begins."""
-        begun, members = self._parts.members(frame, _MOST_LOOKED_AT)
+        if self._has_many_ways(frame):
+            every, keys = all_atoms(frame), frame.plan.keys
+            demands = [(label, any_demand(frame.plan, label, every)) for label in keys.bit]
+            begun, members = self._parts.named(keys, demands)
+        else:
+            begun, members = self._parts.members(frame, _MOST_LOOKED_AT)
         added, looked_at = begun and begun + self._escape, 1
         for name, demand in members:
             value = self._of_value(demand, layout, opened)
@@ -238,7 +271,7 @@ class TokenBounds:
             if name:
                 texts = self._parts.value(demand).values()
                 extra = begun and begun + self._escape
-                added = max(added, *[extra + self._tokens(b"," + name + b":" + text, layout) for text in texts])
+                added = max([added, *[extra + self._tokens(b"," + name + b":" + text, layout) for text in texts]])
         return _Bound(0, added, looked_at)
 
     def _of_distinct(self, frame: ArrayFrame, layout: Layout, opened: Brackets, items: int) -> _Bound:
@@ -322,6 +355,43 @@ class TokenBounds:
             return len(relaid(text, layout, "close"))
         lines = layout.depth + _deepest(text)
         return len(text) + len(_GAPS.findall(text)) * (1 + _WIDEST_INDENT * lines)
+
+
+class _MemberSizes:
+    """The most bytes of the short members of an object, whatever its formulas ask of their values.
+
+    Args:
+        bytes_of: the most bytes of a text in a layout.
+        parts: short texts of parts of the schema.
+        frame: the object.
+        layout: of its members.
+
+    Attributes:
+        density: the bytes of a member with whitespace to those without: the shortest text of an object can have more
+            gaps than the text that is counted, but its members are among these.
+    """
+
+    def __init__(
+        self, bytes_of: Callable[[bytes, Layout], int], parts: PartTexts, frame: ObjectFrame, layout: Layout
+    ) -> None:
+        self._bytes_of, self._parts, self._plan, self._layout = bytes_of, parts, frame.plan, layout
+        self._every = all_atoms(frame)
+        self._known: dict[str | None, int] = {}
+        self.density = 1.0
+
+    def __call__(self, name: str | None) -> int:
+        """The bytes of a member with a name, its comma included; ``None``: of any member."""
+        if name not in self._known:
+            labels: Iterable[Label] = self._plan.keys.bit if name is None else [("name", name)]
+            self._known[name] = max([self._of_label(label) for label in labels], default=0)
+        return self._known[name]
+
+    def _of_label(self, label: Label) -> int:
+        demand = any_demand(self._plan, label, self._every)
+        longest, [(name, _)] = self._parts.named(self._plan.keys, [(label, demand)])
+        members = [b"," + name + b":" + text for text in self._parts.value(demand).values()]
+        self.density = max([self.density, *[self._bytes_of(text, self._layout) / len(text) for text in members]])
+        return longest + max(map(len, members), default=0)
 
 
 def _deepest(text: bytes) -> int:

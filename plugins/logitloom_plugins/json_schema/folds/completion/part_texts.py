@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from logitloom.errors import BudgetExceeded
@@ -15,7 +15,7 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import longes
 from logitloom_plugins.json_schema.folds.completion.value_texts import contents_of, short_values
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
-from logitloom_plugins.json_schema.grammar.keys import Label
+from logitloom_plugins.json_schema.grammar.keys import Keys, Label
 from logitloom_plugins.json_schema.grammar.layout import COMPACT
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
@@ -110,7 +110,7 @@ class PartTexts:
         self._texts.memory.begin_counting()
         found: dict[bytes, None] = {}
         count = 0
-        for reached in self._reachable(frame):
+        for reached in self.reachable(frame):
             found.update(dict.fromkeys(self._texts.of(state_in(reached, "open", COMPACT), frame.wanted).values()))
             count += 1
             if count > most or self._texts.memory.work > MOST_SEARCHED:
@@ -137,7 +137,7 @@ class PartTexts:
         found: dict[tuple[bytes, ValueConstraint], None] = {}
         if isinstance(frame, ObjectFrame) and frame.tracked and self._is_scarce(frame):
             raise BudgetExceeded("How far away the next name is depends on the names that have come.")
-        for reached in self._reachable(frame):
+        for reached in self.reachable(frame):
             if isinstance(reached, ArrayFrame):
                 lengths = range(reached.plan.varied + 1) if frame.only_hard else [reached.length]
                 items = [item(reached._replace(length=length)) for length in lengths]
@@ -150,14 +150,23 @@ class PartTexts:
                 else:
                     # The frames with one name more left out are reachable, too, and tell of the names after it.
                     next_ones = [(label, one.demand) for label, one in objects.members_here(self._values, reached)]
-                found.update(dict.fromkeys([(self._name_of(label), one) for label, one in next_ones]))
-                if any(label[0] != "name" for label, _ in next_ones):
-                    other = max(other, _LONGEST_ESCAPE * keys.automaton.farthest + 2)
+                longest, named = self.named(keys, next_ones)
+                other = max(other, longest)
+                found.update(dict.fromkeys(named))
             if len(found) > most:
                 raise BudgetExceeded(_TOO_MANY)
         return other, [*found]
 
-    def _reachable(self, frame: Frame) -> Iterable[Frame]:
+    def named(
+        self, keys: Keys, demands: Sequence[tuple[Label, ValueConstraint]]
+    ) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
+        """The results of :meth:`members` for some labels of names with the constraints on their values."""
+        named = [(self._name_of(label), demand) for label, demand in demands]
+        is_listed = len(named) == sum(label[0] == "name" for label, _ in demands)
+        return 0 if is_listed else _LONGEST_ESCAPE * keys.automaton.farthest + 2, named
+
+    def reachable(self, frame: Frame) -> Iterable[Frame]:
+        """An open object or array at once or after more members; without open formulas itself alone stands for them."""
         return filter(self._values.lives, [frame] if frame.only_hard else self._values.explored(frame))
 
     def _is_scarce(self, frame: ObjectFrame) -> bool:

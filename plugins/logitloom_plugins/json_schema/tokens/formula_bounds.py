@@ -1,0 +1,113 @@
+"""The most bytes that the end of an object with open formulas takes, read off the formulas.
+
+To look at every frame that an object can reach takes as many steps as there are combinations of members. A formula
+tells at once which members its truth can ask for: of a conjunction those of all parts, of alternatives those of the one
+that asks for most. What is left of a formula after more members asks for no more than the formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from logitloom_plugins.json_schema.grammar.keys import Label
+from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selection
+
+__all__ = ["all_atoms", "any_demand", "most_for"]
+
+#: Atoms that one member that is written makes false, and that hold where none is.
+_OF_ABSENCE: Final = ("prop", "patp", "addl", "names")
+
+
+def all_atoms(frame: ObjectFrame) -> list[Atom]:
+    """Every atom of the open formulas, those of the cases of selections included, and the selections, each once."""
+    found: dict[Atom, None] = {}
+    seen: set[int] = set()
+    pending: list[Formula] = [*frame.open_formulas]
+    while pending:
+        formula = pending.pop()
+        if isinstance(formula, bool) or id(formula) in seen:
+            continue
+        seen.add(id(formula))
+        if formula[0] == "!":
+            pending.append(formula[1])
+        elif formula[0] == "?":
+            found[formula] = None
+            selection = Selection.of(formula)
+            pending += [selection.whole, *selection.cases]
+        elif formula[0] in "&|1":
+            pending += formula[1]
+        else:
+            found[formula] = None
+    return [*found]
+
+
+def any_demand(plan: ObjectPlan, label: Label, every: list[Atom]) -> ValueConstraint:
+    """What is asked of the value of a member, whichever of some atoms hold for it."""
+    name = label[1] if label[0] == "name" else None
+    asked: dict[Formula, None] = {}
+    for atom in every:
+        kind = atom[0]
+        if kind == "?" and Selection.of(atom).member == name:
+            asked.update(dict.fromkeys(Selection.of(atom).bits))
+        elif (
+            (kind == "prop" and atom[1] == name)
+            or (kind == "patp" and plan.keys.matches(label, atom[1]))
+            or (kind == "addl" and plan.is_additional(label, atom[1], atom[2]))
+        ):
+            asked[atom[-1]] = None
+    return ValueConstraint(plan.hard_child(label), tuple([each for each in asked if not isinstance(each, bool)]))
+
+
+def most_for(frame: ObjectFrame, size: Callable[[str | None], int]) -> int | None:
+    """The most bytes of the members that the open formulas can still ask for; ``None`` if that is not known.
+
+    Args:
+        frame: the object.
+        size: the most bytes of a member with a name, whatever is asked of its value; of ``None`` those of any member.
+    """
+    known: dict[tuple[int, bool], int | None] = {}
+
+    def most(formula: Formula, holds: bool) -> int | None:
+        if isinstance(formula, bool):
+            return 0
+        # By identity, because the hash of a long formula takes as long as a visit to its parts.
+        key = id(formula), holds
+        if key not in known:
+            known[key] = found(formula, holds)
+        return known[key]
+
+    def found(formula: Atom, holds: bool) -> int | None:
+        kind = formula[0]
+        if kind == "!":
+            return most(formula[1], not holds)
+        if kind == "?":
+            selection = Selection.of(formula)
+            return _largest([most(part, holds) for part in (selection.whole, *selection.cases)])
+        if kind == "1":
+            # One part holds and the others do not; or any of them do and do not.
+            pairs = [(most(part, True), most(part, False)) for part in formula[1]]
+            return _total([_largest(pair) for pair in pairs])
+        if kind in ("&", "|"):
+            return (_total if (kind == "&") == holds else _largest)([most(part, holds) for part in formula[1]])
+        if kind == "req":
+            return size(formula[1]) if holds else 0
+        if kind in _OF_ABSENCE:
+            return 0 if holds else size(formula[1] if kind == "prop" else None)
+        # A bound on the number of members: only one from above holds without more of them.
+        return 0 if (kind == "maxp") == holds else None
+
+    extras = [_largest([most(extra, holds) for holds in (True, False)]) for extra in frame.extras]
+    return _total([most(frame.soft, True), *extras])
+
+
+def _total(sizes: list[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _largest(sizes: list[int | None] | tuple[int | None, ...]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return max(known, default=0) if len(known) == len(sizes) else None
