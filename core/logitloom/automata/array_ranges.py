@@ -20,5 +20,7 @@ def members(first: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
     """The concatenation of the ranges ``first[i] .. first[i] + counts[i] - 1``."""
     ends = counts.cumsum()
     total = int(ends[-1]) if len(ends) else 0
+    if not total:
+        return np.zeros(0, dtype=np.int64)
     found: NDArray[Any] = np.arange(total) + (first - ends + counts).repeat(counts)
     return found

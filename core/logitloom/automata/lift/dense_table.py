@@ -35,7 +35,7 @@ class DenseTable(WalkTable):
     reads_single = True
 
     def __init__(self, dfa: Dfa, trie: Trie) -> None:
-        self._dfa, self._trie = dfa, trie
+        self._dfa, self._trie, self._width = dfa, trie, dfa.classes
 
     @cached_property
     def automaton(self) -> ByteTable:
@@ -43,13 +43,16 @@ class DenseTable(WalkTable):
         return ByteTable(self._dfa.rows(_NO_STATES), self._dfa.ready, self._dfa.byte_class)
 
     @cached_property
+    def _entries(self) -> NDArray[np.int32]:
+        return self.automaton.next.ravel()
+
+    @cached_property
     def _column_of(self) -> NDArray[np.int64]:
         return self._dfa.byte_class.astype(np.int64)
 
     def step(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
         """The entries of the table."""
-        table = self.automaton.next
-        found: NDArray[Any] = table.ravel().take(states * table.shape[1] + self._column_of.take(read))
+        found: NDArray[Any] = self._entries.take(states * self._width + self._column_of.take(read))
         return found
 
     def row(self, state: int) -> Sequence[int]:

@@ -136,7 +136,7 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
         keep_states: whether the state after each token is wanted. Then only subtrees below states with a loop on
             themselves are allowed as a whole.
     """
-    nodes, states = np.array(begun, dtype=np.int64).reshape(-1, 2).T
+    nodes, states = np.array([node for node, _ in begun]), np.array([state for _, state in begun])
     alive: list[NDArray[Any]] = []
     whole: list[NDArray[Any]] = []
     dead: list[NDArray[Any]] = []
@@ -147,6 +147,8 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
     searches = table.least_tokens < NEVER and (not keep_states or table.loops is not None)
     while len(nodes):
         below, counts = children(trie, nodes)
+        if not len(below):
+            break
         thin = table.reads_single and not keep_states and len(below) < _THIN
         if thin and not _more_tokens_below(trie, nodes, _THIN_TOKENS):
             for kind, found in zip((alive, dead), one_by_one(trie, table, nodes, states), strict=True):
@@ -206,20 +208,20 @@ def one_by_one(
     dead: list[int] = []
     child_start, child_count, byte = trie.views
     row_of, columns = table.row, table.columns
-    stack: list[tuple[int, int]] = list(zip(nodes.tolist(), states.tolist(), strict=True))
+    pairs = zip(nodes.tolist(), states.tolist(), strict=True)
+    stack = [(node, state) for node, state in pairs if child_count[node]]
     while stack:
         node, state = stack.pop()
-        begin, count = child_start[node], child_count[node]
-        if count:
-            row = row_of(state)
-            for child in range(begin, begin + count):
-                target = row[columns[byte[child]]]
-                if target < -1:
-                    target = table.after(state, byte[child])
-                if target < 0:
-                    dead.append(child)
-                else:
-                    alive.append(child)
+        begin, row = child_start[node], row_of(state)
+        for child in range(begin, begin + child_count[node]):
+            target = row[columns[byte[child]]]
+            if target < -1:
+                target = table.after(state, byte[child])
+            if target < 0:
+                dead.append(child)
+            else:
+                alive.append(child)
+                if child_count[child]:
                     stack.append((child, target))
     return np.array(alive, dtype=np.int64), np.array(dead, dtype=np.int64)
 

@@ -120,6 +120,8 @@ class LiftedAutomaton(Constraint):
     @cached_property
     def _textless(self) -> NDArray[np.int32]:
         """Ids without text: special tokens, unused ids, padding of the vocabulary."""
+        if self.vocab_size == self.vocabulary.size:
+            return self._trie.textless
         padding = np.arange(self.vocabulary.size, self.vocab_size, dtype=np.int32)
         return np.concatenate([self._trie.textless, padding])
 
