@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from logitloom import Array, Context
+from logitloom import Array, Context, Processor
 
-__all__ = ["Recent", "Seen", "count", "mark", "recent", "seen", "seen_after", "slide", "windows"]
+__all__ = ["OccurrencePenalty", "Recent", "Seen", "count", "mark", "recent", "seen", "seen_after", "slide", "windows"]
 
 
 class Seen(NamedTuple):
@@ -116,6 +116,44 @@ def windows(state: Recent, context: Context) -> Recent:
     found = backend.gather(longer, xp.reshape(index, (rows, steps * width)))
     found = xp.permute_dims(xp.reshape(found, (rows, steps, width)), (1, 0, 2))
     return Recent(xp.reshape(found, (steps * rows, width)))
+
+
+class OccurrencePenalty(Processor):
+    """What penalties of tokens that occurred have in common: their options, and which tokens each row has had.
+
+    Subclasses declare the options ``window`` and ``include_prompt``.
+
+    Attributes:
+        counts: ``"float32"`` for how often tokens occurred, ``"bool"`` for whether they did.
+        window: how many of the last tokens count, ``None`` for all.
+        include_prompt: whether the tokens of the prompt count.
+    """
+
+    stage = "penalty"
+    counts: ClassVar[Literal["bool", "float32"]]
+    window: int | None
+    include_prompt: bool
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The prompt, if it counts."""
+        return frozenset({"prompt"}) if self.include_prompt else frozenset()
+
+    def init_state(self, context: Context) -> Seen | Recent:
+        """Nothing, or the tokens of the prompt: a table over the vocabulary, or the window."""
+        if self.window is None:
+            return seen(context, self.include_prompt, self.counts)
+        return recent(context, self.include_prompt, self.window)
+
+    def states_after(self, state: Seen | Recent, context: Context) -> Seen | Recent:
+        """A table, or a window, per token."""
+        return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
+
+    def next_state(self, state: Seen | Recent, context: Context) -> Seen | Recent:
+        """The table, or the window, after the newly accepted tokens."""
+        if isinstance(state, Recent):
+            return slide(state, context)
+        return mark(state, context) if self.counts == "bool" else count(state, context)
 
 
 def _prompts(context: Context, include_prompt: bool) -> tuple[tuple[int, ...], ...]:

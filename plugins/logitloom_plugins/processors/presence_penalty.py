@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logitloom import PENALTY, Array, Context, Effect, Processor, option
+from logitloom import PENALTY, Array, Context, Effect, option
 from logitloom.arrays.row_operations import LOWER_SEEN, RowOperation
-from logitloom_plugins.occurrences import Recent, Seen, mark, recent, seen, seen_after, slide, windows
+from logitloom_plugins.occurrences import OccurrencePenalty, Recent, Seen
 from logitloom_plugins.processors._precision import is_float16, saturated
 
 __all__ = ["PresencePenalty"]
 
 
 @dataclass(frozen=True)
-class PresencePenalty(Processor):
+class PresencePenalty(OccurrencePenalty):
     """Subtract a penalty from the logit of each token that already occurred.
 
     ``out = logits - penalty * (count > 0)``. By default the generated tokens count (as in the OpenAI API and
@@ -33,7 +33,7 @@ class PresencePenalty(Processor):
         OpenAI, "API reference: completions, frequency and presence penalties", 2021.
     """
 
-    stage = "penalty"
+    counts = "bool"
 
     penalty: float = option(
         help="Number subtracted from the logit of a token that occurred; usually -2 to 2, a negative one encourages.",
@@ -46,28 +46,9 @@ class PresencePenalty(Processor):
     include_prompt: bool = option(False, help="Whether the prompt's tokens count.")
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The prompt, if it counts."""
-        return frozenset({"prompt"}) if self.include_prompt else frozenset()
-
-    @property
     def effect(self) -> Effect:  # type: ignore[override]
         """A penalty, an operation if all tokens count."""
         return PENALTY.but(operation=RowOperation(LOWER_SEEN, self.penalty) if self.window is None else None)
-
-    def init_state(self, context: Context) -> Seen | Recent:
-        """Nothing, or what the prompt holds: a table over the vocabulary, or the window."""
-        if self.window is None:
-            return seen(context, self.include_prompt, "bool")
-        return recent(context, self.include_prompt, self.window)
-
-    def states_after(self, state: Seen | Recent, context: Context) -> Seen | Recent:
-        """A table, or a window, per token."""
-        return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
-
-    def next_state(self, state: Seen | Recent, context: Context) -> Seen | Recent:
-        """The table, or the window, after the newly accepted tokens."""
-        return mark(state, context) if isinstance(state, Seen) else slide(state, context)
 
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
         """A look at the table, and a store per token that occurred; with a window a small gather."""

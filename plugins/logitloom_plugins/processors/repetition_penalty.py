@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from logitloom import PENALTY, Array, Backend, Context, Effect, Processor, option
+from logitloom import PENALTY, Array, Backend, Context, Effect, option
 from logitloom.arrays.row_operations import RESCALE_SEEN, RowOperation
-from logitloom_plugins.occurrences import Recent, Seen, mark, recent, seen, seen_after, slide, windows
+from logitloom_plugins.occurrences import OccurrencePenalty, Recent, Seen
 from logitloom_plugins.processors._precision import is_float16, saturated
 
 __all__ = ["RepetitionPenalty", "penalized"]
 
 
 @dataclass(frozen=True)
-class RepetitionPenalty(Processor):
+class RepetitionPenalty(OccurrencePenalty):
     """Divide the positive logits of tokens that already occurred by a penalty, and multiply the negative ones.
 
     ``out = logits / penalty if logits > 0 else logits * penalty``, once per token however often it occurred. By
@@ -34,7 +34,7 @@ class RepetitionPenalty(Processor):
         N. Keskar et al., "CTRL: a conditional transformer language model for controllable generation", 2019.
     """
 
-    stage = "penalty"
+    counts = "bool"
 
     penalty: float = option(
         help="Factor of tokens that occurred; above 1 discourages them, below 1 encourages them.", ge=0.01, le=100.0
@@ -45,29 +45,10 @@ class RepetitionPenalty(Processor):
     include_prompt: bool = option(True, help="Whether the prompt's tokens count.")
 
     @property
-    def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The prompt, if it counts."""
-        return frozenset({"prompt"}) if self.include_prompt else frozenset()
-
-    @property
     def effect(self) -> Effect:  # type: ignore[override]
         """A penalty, an operation if all tokens count."""
         operation = RowOperation(RESCALE_SEEN, self.penalty) if self.window is None else None
         return PENALTY.but(writes="scales", reads=("logit", "seen"), operation=operation)
-
-    def init_state(self, context: Context) -> Seen | Recent:
-        """The tokens of the prompt: a table over the vocabulary, or the window."""
-        if self.window is None:
-            return seen(context, self.include_prompt, "bool")
-        return recent(context, self.include_prompt, self.window)
-
-    def states_after(self, state: Seen | Recent, context: Context) -> Seen | Recent:
-        """A table, or a window, per token."""
-        return seen_after(state, context) if isinstance(state, Seen) else windows(state, context)
-
-    def next_state(self, state: Seen | Recent, context: Context) -> Seen | Recent:
-        """The table, or the window, after the newly accepted tokens."""
-        return mark(state, context) if isinstance(state, Seen) else slide(state, context)
 
     def process(self, logits: Array, state: Seen | Recent, context: Context) -> tuple[Array, Seen | Recent]:
         """A look at the table, and a store per token that occurred; with a window two small gathers."""
