@@ -34,7 +34,7 @@ from logitloom.automata.cache import AutomatonCache, default_cache
 from logitloom.automata.catalogues.catalogue import Catalogue
 from logitloom.automata.catalogues.catalogue_constraints import catalogue_constraint
 from logitloom.automata.compilation import compile_automaton, compile_pattern, compile_tree, compile_tree_automaton
-from logitloom.automata.compilation_budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_most
+from logitloom.automata.compilation_budget import DEFAULT_BUDGET, Budget, BudgetTracker, at_most, check_deadline
 from logitloom.automata.deterministic.aho_corasick import AhoCorasick, Match, StopAutomaton
 from logitloom.automata.deterministic.dense import DenseAutomaton
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
@@ -67,6 +67,7 @@ __all__ = [
     "any_text",
     "at_most",
     "catalogue_constraint",
+    "check_deadline",
     "choice",
     "common_classes",
     "compile_automaton",

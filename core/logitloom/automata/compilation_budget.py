@@ -18,7 +18,7 @@ from typing import Final
 from logitloom.display.progress import until_shown
 from logitloom.errors import BudgetExceeded
 
-__all__ = ["DEFAULT_BUDGET", "Budget", "BudgetTracker", "at_most"]
+__all__ = ["DEFAULT_BUDGET", "Budget", "BudgetTracker", "at_most", "check_deadline"]
 
 # The standard library's parser cannot be interrupted, so its time is bounded by the length of the text.
 _PARSED_CHARACTERS_PER_SECOND = 100_000
@@ -159,3 +159,18 @@ class BudgetTracker:
                 f"{self.budget.states} states and {self.budget.seconds:g} seconds reads at most {limit}. "
                 f"Shorten it, or raise max_states and max_seconds."
             )
+
+
+def check_deadline(subject: str) -> None:
+    """Raise if the time of :func:`at_most` has passed. For work that has no budget of its own.
+
+    Args:
+        subject: the name of what is worked out, for the message.
+
+    Raises:
+        BudgetExceeded: the time has passed.
+
+    Example:
+        >>> check_deadline("the tables")  # there is no limit
+    """
+    BudgetTracker(Budget(seconds=math.inf), subject).check_time()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from logitloom import processors
-from logitloom.automata import DEAD, Budget
-from logitloom.constraints import Ended
+from logitloom.automata import DEAD, Budget, at_most
+from logitloom.constraints import UNKNOWN, Ended
 from logitloom.errors import BudgetExceeded, LogitloomError
 from logitloom_plugins.json_schema.folds.machine import accepts, read
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
@@ -213,3 +213,54 @@ def test_many_alternatives_over_strings_are_read_at_once() -> None:
     machine = compile_schema({"type": "object", "oneOf": branches})
     assert accepts(machine, '{"kind":"aa","p2":1,"p3":1}')
     assert not accepts(machine, '{"kind":"aaa","p2":1,"p3":1}')
+
+
+def doubled(depth: int) -> Any:
+    """Objects of two members, each with the object of the next depth: the shortest value has ``2 ** depth`` parts."""
+    pairs = {
+        f"d{i}": {
+            "type": "object",
+            "properties": {name: {"$ref": f"#/$defs/d{i + 1}"} for name in "ab"},
+            "required": ["a", "b"],
+        }
+        for i in range(depth)
+    }
+    return {"$defs": {**pairs, f"d{depth}": {"type": "null"}}, "$ref": "#/$defs/d0"}
+
+
+def test_a_shortest_value_of_exponential_length_is_not_written() -> None:
+    vocabulary = mixed()
+    short, long = (
+        processors.load(("json", {"schema": doubled(depth)}))["json"].constraint(vocabulary, vocabulary.size)
+        for depth in (4, 40)
+    )
+    whole = short.automaton().completion(short.start())
+    assert len(whole) == 15 * len('{"a":,"b":}') + 16 * len("null")
+    assert long.automaton().completion(long.start()) is None
+    assert long.least_tokens(long.start()) is None
+    assert _first_text(long, vocabulary, 15) == '{"a":{"a":{"a":'
+
+
+def _first_text(constraint: Any, vocabulary: Any, size: int) -> str:
+    """The beginning of a text, byte by byte, of the first allowed token each."""
+    state, text = constraint.start(), ""
+    while len(text) < size:
+        token = int(constraint.allowed(state).listed(vocabulary.size)[0])
+        state, text = constraint.advance(state, token), text + vocabulary.decode([token])
+    return text
+
+
+def test_distances_to_the_end_keep_to_the_time_of_the_thread() -> None:
+    names = [f"p{i}" for i in range(3)]
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "string", "pattern": "^(a|b)*a(a|b){3}$"} for name in names},
+        "required": names,
+    }
+    vocabulary = mixed()
+    constraint = processors.load(("json", {"schema": schema}))["json"].constraint(vocabulary, vocabulary.size)
+    for ask in (constraint.least_tokens, constraint.most_after, constraint.least_after):
+        with at_most(0.0), pytest.raises(BudgetExceeded, match="longer than 0 seconds"):
+            ask(constraint.start())
+    assert constraint.least_tokens(constraint.start()) is not None
+    assert constraint.most_after(constraint.start()) < UNKNOWN

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeGuard
 import numpy as np
 
 from logitloom import Vocabulary
+from logitloom.automata import check_deadline
 from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
@@ -127,6 +128,7 @@ class TokenBounds:
             try:
                 found = find()
             except BudgetExceeded:
+                check_deadline("how far tokens lead in the schema")
                 found = _NO_BOUND
             if len(self._known) > _MOST_REMEMBERED:
                 self._known.clear()

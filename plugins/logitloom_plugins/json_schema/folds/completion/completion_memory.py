@@ -19,6 +19,7 @@ __all__ = [
     "ENTRY",
     "MEMBER",
     "MOST_SEARCHED",
+    "MOST_WRITTEN",
     "NOTHING",
     "CompletionMemory",
     "Jump",
@@ -39,6 +40,8 @@ MEMBER: Final = 100
 COPIED: Final = 16
 #: The most work of one search.
 MOST_SEARCHED: Final = 1 << 19
+#: Bytes from which on a short value, or the items of an array, are not written.
+MOST_WRITTEN: Final = 1 << 19
 
 Found = TypeVar("Found", Texts, list[bytes])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final, TypeGuard
 
+from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_WRITTEN
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
 from logitloom_plugins.json_schema.folds.completion.value_texts import short_values
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
@@ -16,9 +17,8 @@ from logitloom_plugins.json_schema.schema.formula import Formula
 
 __all__ = ["bytes_needed", "is_simple", "next_required", "required_items", "required_members"]
 
-#: Items from which on they are not searched for one by one, and bytes of the longest text that is made of such items.
+#: Items from which on they are not searched for one by one.
 _MANY_ITEMS: Final = 64
-_MOST_WRITTEN: Final = 1 << 19
 
 
 def is_simple(frame: Frame) -> TypeGuard[ObjectFrame]:
@@ -36,11 +36,15 @@ def next_required(frame: ObjectFrame) -> Label | None:
 
 
 def required_members(texts: LocalTexts, frame: ObjectFrame) -> list[bytes] | None:
-    """The texts of the members that must still come in an object without alternatives; ``None`` if one has none."""
-    found = []
+    """The texts of the members that must still come in an object without alternatives.
+
+    ``None`` if one has no short text, or if they are so long that no text of them is written.
+    """
+    found, size = list[bytes](), 0
     for name in frame.plan.required_names(frame.position, frame.missing):
         text = _member_named(texts, frame.plan, name)
-        if text is None:
+        size += 0 if text is None else len(text)
+        if text is None or size >= MOST_WRITTEN:
             return None
         found.append(text)
     return found
@@ -55,19 +59,19 @@ def required_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
     if more < _MANY_ITEMS or not frame.only_hard or frame.plan.distinct:
         return None
     found, at, size = list[bytes](), frame, 0
-    while len(found) < more and size < _MOST_WRITTEN:
+    while len(found) < more and size < MOST_WRITTEN:
         member = item(at)
         text = None if member is None else short_values(texts, member.demand).get(())
         if member is None or text is None:
             return None
         alike = more - len(found) if at.length >= at.plan.varied else 1
         size += alike * (len(text) + 1)
-        if size < _MOST_WRITTEN:
+        if size < MOST_WRITTEN:
             found += [text] * alike
         following = member.after(texts.values, ())
         assert isinstance(following, ArrayFrame)
         at = following
-    return found if size < _MOST_WRITTEN else None
+    return found if size < MOST_WRITTEN else None
 
 
 def bytes_needed(texts: LocalTexts, frame: Frame) -> int:

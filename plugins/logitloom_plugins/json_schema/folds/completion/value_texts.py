@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from logitloom_plugins.json_schema.folds.completion.completion_memory import Jump, Taken, Texts, merge
+from logitloom.automata import check_deadline
+from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_WRITTEN, Jump, Taken, Texts, merge
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, leading_on
 from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical, canonical
 from logitloom_plugins.json_schema.grammar.layout import COMPACT
@@ -38,17 +39,22 @@ def value_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
 
 
 def short_values(texts: LocalTexts, demand: ValueConstraint) -> Texts:
-    """By truth vector a short value. An object or array is written only where no shorter value of another type is."""
+    """By truth vector a short value. An object or array is written only where no shorter value of another type is.
+
+    Values of :data:`.MOST_WRITTEN` bytes and more are left out: where each object holds two of the next kind, the
+    shortest value has exponential length.
+    """
     return texts.memory.value(demand, partial(_find, texts))
 
 
 def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> tuple[Texts, bool]:
+    check_deadline("the short values of the schema")
     found = texts.memory.values.found[demand] = dict(before or {})
     values, contents = texts.values, texts.contents
     wanted = frozenset([()]) if not demand.extras else values.answers(demand)
 
     def add(more: Texts) -> None:
-        merge(found, {truth: text for truth, text in more.items() if truth in wanted})
+        merge(found, {truth: text for truth, text in more.items() if truth in wanted and len(text) < MOST_WRITTEN})
 
     for kind in _LITERALS:
         formulas = values.of_type(demand, kind)
