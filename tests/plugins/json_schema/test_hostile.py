@@ -16,6 +16,7 @@ from logitloom.automata import DEAD, Budget, at_most
 from logitloom.constraints import UNKNOWN, Ended
 from logitloom.errors import BudgetExceeded, LogitloomError
 from logitloom_plugins.json_schema.folds.machine import accepts, read
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.schema.keywords import are_equal
 from tests.core.automata.vocabularies import mixed
@@ -161,20 +162,16 @@ def usual_recursion() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("usual_recursion")
-def test_what_is_nested_too_deeply_is_an_error_where_a_text_gets_there() -> None:
+def test_what_is_nested_deeply_is_read_and_what_must_be_written_too_deeply_is_an_error() -> None:
     branches = [{"properties": {"a": nested(1500, "items")}} for _ in range(2)]
+    assert accepts(compile_schema({"anyOf": branches}), '{"a":[[[]]]}')
+    deep: Any = {"type": "null"}
+    for _ in range(1500):
+        deep = {"type": "array", "items": deep, "minItems": 1}
+    schema = SchemaAutomaton(compile_schema(deep))
+    assert schema.read(schema.start(), b"[[") is not None
     with pytest.raises(BudgetExceeded, match="nested too deeply"):
-        compile_schema({"anyOf": branches})
-    tokens = NumberedTokens(compile_schema({"items": {"items": {"anyOf": branches}}}), mixed())
-    with pytest.raises(BudgetExceeded, match="nested too deeply"):
-        follow(tokens, b'[[{"a":[[')
-
-
-def follow(tokens: NumberedTokens, text: bytes) -> None:
-    reached = tokens.start
-    for byte in text:
-        tokens.row(reached)
-        reached = tokens.advance(reached, tokens.vocabulary.token_bytes.index(bytes([byte])))
+        schema.completion(schema.start())
 
 
 def test_too_many_alternatives_in_what_a_text_begins_with_are_an_error_beforehand() -> None:

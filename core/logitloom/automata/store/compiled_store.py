@@ -42,7 +42,6 @@ _VALUES_FORMAT: Final = b"logitloom values of a compilation 1\n"
 _LEAST_SECONDS_OF_VALUES: Final = 0.02
 
 Automaton = TypeVar("Automaton")
-Made = TypeVar("Made")
 
 
 @dataclass(slots=True)
@@ -117,31 +116,38 @@ def stored_automaton(subject: Callable[[], tuple[Any, ...]], build: Callable[[],
     return made
 
 
-def stored_values(
-    subject: Callable[[], tuple[Any, ...]],
-    build: Callable[[Any], Made],
-    values: Callable[[Made], Any],
-    packages: Collection[str],
-) -> Made:
-    """The result of ``build``, which is given values of an earlier result with an equal subject.
+@dataclass(slots=True)
+class StoredValues:
+    """The values of a compilation.
+
+    Attributes:
+        known: the values of an earlier compilation of an equal subject, perhaps in another process; ``None`` if there
+            are none. They must be checked: a forged file can hold any.
+        made: returns the values of this compilation that take the time, of types that :mod:`logitloom.rows.tree_format`
+            can write; set within the ``with`` block.
+    """
+
+    known: Any
+    made: Callable[[], Any] | None = None
+
+
+@contextmanager
+def stored_values(subject: Callable[[], tuple[Any, ...]], packages: Collection[str]) -> Iterator[StoredValues]:
+    """Read the values of an earlier compilation of an equal subject, and store those of the ``with`` block.
 
     Args:
         subject: returns all values that the result depends on; different values must have a different ``repr``.
-        build: compiles. Its argument is ``None``, or the ``values`` of an earlier result, perhaps from another process.
-            It must check these values: a forged file can hold any. values: returns the values that take the time of a
-        compilation, of types that :mod:`logitloom.rows.tree_format` can write.
         packages: top-level packages whose classes the values may be made of.
     """
     path = _path(_VALUES_FORMAT, subject, "values")
-    if path is None:
-        return build(None)
-    known = _read_values(path, packages)
+    values = StoredValues(None if path is None else _read_values(path, packages))
     clock = _Clock()
-    made = build(known)
-    if known is None and clock.seconds >= _LEAST_SECONDS_OF_VALUES:
+    yield values
+    if path is None or values.known is not None or values.made is None:
+        return
+    if clock.seconds >= _LEAST_SECONDS_OF_VALUES:
         with suppress(StateMismatch):  # one of the values has no form in a file
-            _write(path, with_checksum(_VALUES_FORMAT, encode(values(made))), clock)
-    return made
+            _write(path, with_checksum(_VALUES_FORMAT, encode(values.made())), clock)
 
 
 class _Clock:

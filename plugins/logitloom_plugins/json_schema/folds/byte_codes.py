@@ -12,7 +12,7 @@ from logitloom_plugins.json_schema.folds.numbering import DEAD, Numbering
 from logitloom_plugins.json_schema.grammar.contexts import StringContext, TextContext
 from logitloom_plugins.json_schema.grammar.moves import BLANKS, after_number, moves_between
 from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
-from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, State, TextState
+from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, TextState
 from logitloom_plugins.json_schema.grammar.string_moves import StringMoves
 
 __all__ = ["ByteCodes", "Codes", "StringCodes"]
@@ -133,13 +133,10 @@ class ByteCodes:
     def sparse_row(self, number: int) -> Codes | None:
         """By byte the codes of a state that allows a small number of bytes; ``None`` in strings, between escapes."""
         sparse = self.codes.get(number, _MISSING)
-        if sparse is _MISSING:
-            state = self._numbering.states[number]
-            sparse = self.codes[number] = None if isinstance(state, TextState) else self._row(state)
-        return sparse
-
-    def _row(self, state: State) -> Codes:
+        if sparse is not _MISSING:
+            return sparse
         numbering = self._numbering
+        state = numbering.states[number]
         codes: Codes = {}
         if isinstance(state, GapState):
             # The states after more whitespace have the same codes but for how much may still come.
@@ -149,22 +146,22 @@ class ByteCodes:
             if state.read < self._grammar.whitespace.most:
                 more = numbering.number(state._replace(read=state.read + 1))
                 codes.update(dict.fromkeys(BLANKS, more))
-            return codes
-        if isinstance(state, NumberState):
+        elif isinstance(state, NumberState):
             # Most numbers are written digit by digit, and after each of them the same may follow.
             following = after_number(state)
             if following is not None:
                 codes.update(self.sparse_row(numbering.number(following)) or {})
             for content_state, read in state.numbers.steps(state.content_state):
                 codes.update(dict.fromkeys(read, numbering.number(state._replace(content_state=content_state))))
-            return codes
-        if isinstance(state, EscapeState | TextState):
-            moves = self.strings.moves.moves(state)
-        else:
-            moves = moves_between(self._grammar, state)
-        for move in moves:
-            codes.update(dict.fromkeys(move.read, numbering.code(move)))
-        return codes
+        elif not isinstance(state, TextState):
+            if isinstance(state, EscapeState):
+                moves = self.strings.moves.moves(state)
+            else:
+                moves = moves_between(self._grammar, state)
+            for move in moves:
+                codes.update(dict.fromkeys(move.read, numbering.code(move)))
+        self.codes[number] = found = None if isinstance(state, TextState) else codes
+        return found
 
     def code(self, number: int, byte: int) -> int:
         """The code of one byte in a state."""

@@ -14,17 +14,15 @@ from typing import TypeVar, cast
 from logitloom.automata import BudgetTracker
 from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes, Codes
 from logitloom_plugins.json_schema.folds.distinct_items import DistinctItems
-from logitloom_plugins.json_schema.folds.numbering import DEAD, NO_NAMES, STATE_BYTES, Numbering, Pop
+from logitloom_plugins.json_schema.folds.numbering import DEAD, NO_NAMES, STATE_BYTES, Numbering
 from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader, name_of
 from logitloom_plugins.json_schema.folds.value_reader import ItemReader
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
-from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.moves import may_end
 from logitloom_plugins.json_schema.grammar.names import Linked, Name
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
 from logitloom_plugins.json_schema.grammar.states import DONE, GapState, Stack, State
-from logitloom_plugins.json_schema.schema.keywords import Keywords
 
 __all__ = ["DEAD", "DONE", "NO_NAMES", "STATE_BYTES", "Machine", "accepts", "name_of", "read"]
 
@@ -35,12 +33,9 @@ class Machine:
     """The automaton of a schema.
 
     Args:
-        keywords: the formulas of the schema.
+        values: which values satisfy the schema.
         whitespace: where whitespace may stand.
         escapes: how characters of strings may be written: ``any``, ``minimal`` or ``ascii``.
-        tracker: the budget of the compilation.
-        root: what is asked of the whole value; default: the schema.
-        solved: what another process has found of an equal schema, as :meth:`.Satisfiability.take_solved` takes it.
 
     Attributes:
         grammar: which moves states have.
@@ -51,44 +46,23 @@ class Machine:
         start: the number of the first state.
     """
 
-    def __init__(
-        self,
-        keywords: Keywords,
-        whitespace: Whitespace,
-        escapes: str,
-        tracker: BudgetTracker,
-        root: ValueConstraint | None = None,
-        solved: object = None,
-    ) -> None:
+    def __init__(self, values: Satisfiability, whitespace: Whitespace, escapes: str) -> None:
+        self.values, self.keywords, self.root = values, values.keywords, values.root
         #: Held while states and rows are made: texts make them as they visit them, and all texts of a schema share
         #: them.
-        self.lock = keywords.lock
-        self.keywords = keywords
+        self.lock = self.keywords.lock
         self.whitespace = whitespace
-        self.values = Satisfiability(keywords, tracker)
-        if solved is not None:
-            self.values.take_solved(solved)
-        self.root = ValueConstraint(("s", keywords.document.root)) if root is None else root
-        self.grammar = SchemaGrammar(keywords, self.values, whitespace, escapes, self.root)
-        self.numbering = Numbering(tracker)
+        self.grammar = SchemaGrammar(values, whitespace, escapes)
+        self.numbering = Numbering(values.tracker)
         self.codes = ByteCodes(self.grammar, self.numbering)
         self.items = ItemReader()
         self._reader = TextReader(self.codes, self.numbering, self.items)
         self.distinct = DistinctItems(self.items, self._reader, self.codes, self.numbering)
-        self.budget = tracker.budget
+        self.budget = values.tracker.budget
         self.states = self.numbering.states
-        self.satisfiable = self.values.possible(self.root)
+        self.satisfiable = values.possible(self.root)
         self.number(DONE)
         self.start = self.number(self.grammar.start())
-        if self.satisfiable:
-            # The first mask asks for it in any case, and what is too large here is said before decoding starts.
-            for code in (self.codes.sparse_row(self.start) or {}).values():
-                self.codes.every_code(code if code >= 0 else self._entered(code))
-
-    def _entered(self, code: int) -> int:
-        operation = self.numbering.operations[-2 - code]
-        assert not isinstance(operation, Pop)
-        return operation.target
 
     @property
     def description(self) -> str:
@@ -106,7 +80,7 @@ class Machine:
         """
         tracker = BudgetTracker(self.budget, "the schema")
         self.keywords.forget_unfinished()
-        machine = Machine(self.keywords, self.whitespace, self.grammar.escapes, tracker)
+        machine = Machine(Satisfiability(self.keywords, tracker), self.whitespace, self.grammar.escapes)
         tracker.stop_the_clock()
         return machine
 

@@ -94,13 +94,18 @@ def compile_schema(schema: JSONValue, options: SchemaOptions | None = None, budg
     tracker = BudgetTracker(budget, "the schema")
     try:
         # The budget is the schema's: each of its patterns gets what the others left.
-        with at_most(tracker.remaining):
-            machine = stored_values(
+        with (
+            at_most(tracker.remaining),
+            stored_values(
                 lambda: ("schema", schema, options, tracker.budget.states, tracker.budget.table_bytes),
-                lambda stored: _with_stored(schema, options, tracker, stored),
-                lambda machine: (tuple(sorted(machine.keywords.repeatable)), machine.values.solved()),
                 packages=("logitloom_plugins",),
-            )
+            ) as stored,
+        ):
+            machine = None if stored.known is None else _with_stored(schema, options, tracker, stored.known)
+            if machine is None:
+                machine = _compiled(Document(schema, tracker), options, tracker)
+            repeatable, values = tuple(sorted(machine.keywords.repeatable)), machine.values
+            stored.made = lambda: (repeatable, values.solved())
             tracker.stop_the_clock()
             return machine
     except RecursionError as error:
@@ -109,19 +114,18 @@ def compile_schema(schema: JSONValue, options: SchemaOptions | None = None, budg
         ) from error
 
 
-def _with_stored(schema: JSONValue, options: SchemaOptions, tracker: BudgetTracker, stored: object) -> Machine:
-    """Compile with what another process has found and stored; without it if these are not the values of a schema."""
-    if stored is not None:
-        # A file that was forged holds any values: errors of all kinds say that they do not fit, but for limits.
-        try:
-            if not isinstance(stored, tuple):
-                raise TypeError(f"{stored!r:.60} is no tuple")
-            repeatable, solved = stored
-            return _compiled(Document(schema, tracker), options, tracker, frozenset(repeatable), solved)
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
-            if isinstance(error, LogitloomError):
-                raise
-    return _compiled(Document(schema, tracker), options, tracker)
+def _with_stored(schema: JSONValue, options: SchemaOptions, tracker: BudgetTracker, stored: object) -> Machine | None:
+    """Compile with the values that another process has stored; ``None`` if these are not the values of a schema."""
+    # A file that was forged holds any values: errors of all kinds say that they do not fit, but for limits.
+    try:
+        if not isinstance(stored, tuple):
+            return None
+        repeatable, solved = stored
+        return _compiled(Document(schema, tracker), options, tracker, frozenset(repeatable), solved)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        if isinstance(error, LogitloomError):
+            raise
+        return None
 
 
 def _compiled(
@@ -144,14 +148,23 @@ def _compiled(
         leading = check(keywords, tracker)
         if options.strict and keywords.problems:
             break
-        machine = Machine(keywords, options.whitespace, options.escapes, tracker, solved=solved)
-        if machine.satisfiable and solved is None:
-            # Where many alternatives are read side by side, what is too large is said before decoding starts.
-            if keywords.has_many_branches:
-                _visit_constraints(machine.values, machine.root, EVERYTHING, _FIRST_FRAMES)
-            _visit_constraints(machine.values, machine.root, leading)
-        repeatable |= machine.values.repeatable
-        if options.strict or not machine.values.repeatable:
+        values = Satisfiability(keywords, tracker)
+        if solved is not None:
+            values.take_solved(solved)
+        if values.possible(values.root):
+            # Too many alternatives that are read side by side are refused before decoding starts.
+            if solved is None and keywords.has_many_branches:
+                _visit_constraints(values, values.root, EVERYTHING, _FIRST_FRAMES)
+            if solved is None:
+                _visit_constraints(values, values.root, leading)
+        machine = Machine(values, options.whitespace, options.escapes)
+        if machine.satisfiable:
+            # The first mask asks for these bytes in any case, and what is too large there is said now.
+            codes = machine.codes.sparse_row(machine.start) or {}
+            for number in [code if code >= 0 else machine.applied(code, None)[0] for code in codes.values()]:
+                machine.codes.every_code(number)
+        repeatable |= values.repeatable
+        if options.strict or not values.repeatable:
             break
     for number in sorted(repeatable):
         keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)

@@ -71,7 +71,7 @@ class Keys:
         tracker: BudgetTracker,
     ) -> None:
         self.key = names, patterns, tuple(demands)
-        self.names = tuple([name for name in names if encodable(name)])
+        self.names = tuple(filter(encodable, names))
         self.plain_names = all(map(_PLAIN.fullmatch, self.names))
         self.patterns = patterns
         self.demands = demands

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-__all__ = ["Answers", "LeastSolution"]
+__all__ = ["Answer", "Inquiry", "LeastSolution"]
 
-Question = TypeVar("Question", bound=Hashable)
 Found = TypeVar("Found")
-#: By question its answer, whose type depends on the question; so ``Any``.
-Answers = dict[Hashable, Any]
+#: The type of an answer depends on the question; so ``Any``.
+Answer = Any
+#: Yields questions, gets their answers, and returns its own answer.
+Inquiry = Generator[Hashable, Answer, Found]
+#: Takes a question and its earlier answer (``None`` at first), which it enters in ``found`` before it asks others.
+#: Returns the answer, and whether it is the largest one, which further passes cannot change; or asks before it returns.
+Find = Callable[[Any, Answer], tuple[Answer, bool] | Inquiry[tuple[Answer, bool]]]
 
 
 class LeastSolution:
     """The least answers to such questions.
 
     A question that is asked again while it is being answered gets the answer that has been found so far. Where that has
-    happened, passes are repeated until no answer changes.
+    happened, passes are repeated until no answer changes. Questions that are yielded take no recursion, so that schemas
+    may be nested deeply.
 
     Attributes:
         known: answers that are certain, by question.
@@ -26,38 +31,28 @@ class LeastSolution:
     """
 
     def __init__(self) -> None:
-        self.known: Answers = {}
-        self.found: Answers = {}
+        self.known: dict[Hashable, Answer] = {}
+        self.found: dict[Hashable, Answer] = {}
         self.unsure = False
         self._asked: set[Hashable] = set()
 
-    def of(self, question: Question, find: Callable[[Question, Found | None], tuple[Found, bool]]) -> Found:
-        """The answer to a question.
-
-        Args:
-            question: the question.
-            find: takes the question and the earlier answer (``None`` at first); returns an answer, and whether it is
-                the largest one, which further passes cannot change. It enters its first answer in ``found``.
-        """
+    def of(self, question: Hashable, find: Find) -> Answer:
+        """The answer to a question, which a function finds."""
         if question in self.known:
-            known: Found = self.known[question]
-            return known
+            return self.known[question]
         if question in self._asked:
             self.unsure = True
-            unfinished: Found = self.found[question]
-            return unfinished
+            return self.found[question]
         outermost = not self._asked
         unsure, self.unsure = self.unsure, False
         try:
             while True:
                 before = dict(self.found) if outermost else None
-                self._asked.add(question)
-                self.found[question], certain = find(question, self.found.get(question))
-                certain = certain or not self.unsure
+                certain = self._passed(question, find)
                 if certain or not outermost or before == self.found:
                     break
                 self._asked.clear()
-            result: Found = self.found[question]
+            result = self.found[question]
             if certain:
                 self.known[question] = result
             elif outermost:
@@ -67,6 +62,42 @@ class LeastSolution:
         finally:
             if outermost:
                 self._asked, self.found, self.unsure = set(), {}, False
+
+    def _passed(self, question: Hashable, find: Find) -> bool:
+        """Answer a question and those that are yielded on the way, and tell whether the answer is certain."""
+        self._asked.add(question)
+        first = find(question, self.found.get(question))
+        if isinstance(first, tuple):
+            self.found[question], certain = first
+            return bool(certain or not self.unsure)
+        #: The open questions, each with whether the one before was unsure.
+        open_ones = [(question, first, False)]
+        answer: Answer = None
+        while True:
+            asked, inquiry, unsure = open_ones[-1]
+            try:
+                following = inquiry.send(answer)
+            except StopIteration as end:
+                open_ones.pop()
+                answer, certain = end.value
+                self.found[asked] = answer
+                certain = certain or not self.unsure
+                if not open_ones:
+                    return bool(certain)
+                if certain:
+                    self.known[asked] = answer
+                self.unsure = unsure or not certain
+                continue
+            if following in self.known:
+                answer = self.known[following]
+            elif following in self._asked:
+                self.unsure, answer = True, self.found[following]
+            else:
+                self._asked.add(following)
+                more = find(following, self.found.get(following))
+                assert not isinstance(more, tuple)
+                open_ones.append((following, more, self.unsure))
+                self.unsure, answer = False, None
 
     def certainty(self, find: Callable[[], Found]) -> tuple[Found, bool]:
         """The result of a function, and whether the function used only answers that later passes cannot change."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from logitloom_plugins.json_schema.grammar.keys import KeyParts, Keys, Label
+from logitloom_plugins.json_schema.grammar.least_solution import Inquiry
 from logitloom_plugins.json_schema.grammar.members import (
     Effects,
     Member,
@@ -173,18 +174,15 @@ class ObjectPlan(Name):
         """The names that must still come, from a declared name on; undeclared ones after them, in order."""
         return [*[self.names[at] for at in self.required[bisect_left(self.required, position) :]], *sorted(missing)]
 
-    def has_values(self, plans: ObjectPlans, position: int, missing: frozenset[str]) -> bool:
+    def has_values(self, position: int, missing: frozenset[str]) -> Inquiry[bool]:
         """Whether there is a value for each name that must still come; arguments as of :meth:`required_names`."""
         at = bisect_left(self.required, position)
-        names = [self.names[index] for index in self.required[at : self._valued_from]]
-        if not all(self._has_value(plans, ("name", name)) for name in (*names, *sorted(missing))):
-            return False
+        for name in (*[self.names[index] for index in self.required[at : self._valued_from]], *sorted(missing)):
+            if not (yield ValueConstraint(self.hard_child(("name", name)))):
+                return False
         # That a value exists never becomes false, so each name is asked once, not after each member.
         self._valued_from = min(self._valued_from, at)
         return True
-
-    def _has_value(self, plans: ObjectPlans, key: Label) -> bool:
-        return plans.possible(ValueConstraint(self.hard_child(key)))
 
     def next_keys(self, plans: ObjectPlans, position: int) -> int:
         """The keys that may come next, as bits, in a completable object without soft or extra formulas.
@@ -194,19 +192,20 @@ class ObjectPlan(Name):
         """
         if self._possible is None:
             # Entry ``i`` has the bits of those of the first ``i`` declared names for which a value exists.
-            bits, declared = [0], frozenset(self.index)
+            bits, rest = [0], 0
             for name in self.names:
-                bits.append(bits[-1] | self._bit_if_possible(plans, ("name", name)))
-            others = [key for key in self.keys.bit if key[0] == "other" or key[1] not in declared]
-            self._possible = bits, sum({self._bit_if_possible(plans, key) for key in others})
+                key: Label = "name", name
+                is_possible = plans.possible(ValueConstraint(self.hard_child(key)))
+                bits.append(bits[-1] | (self.keys.bit[key] if is_possible else 0))
+            for key, bit in self.keys.bit.items():
+                if not self.declares(key) and plans.possible(ValueConstraint(self.hard_child(key))):
+                    rest |= bit
+            self._possible = bits, rest
         bits, rest = self._possible
         at = bisect_left(self.required, position)
         if at < len(self.required):
             return bits[self.required[at] + 1] & ~bits[position]
         return bits[-1] & ~bits[position] | rest
-
-    def _bit_if_possible(self, plans: ObjectPlans, key: Label) -> int:
-        return self.keys.bit[key] if self._has_value(plans, key) else 0
 
     def is_additional(self, key: Label, names: frozenset[str], patterns: frozenset[str]) -> bool:
         """Whether a key is not one of ``names`` and matches none of ``patterns``."""

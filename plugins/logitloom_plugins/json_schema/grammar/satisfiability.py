@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Never, cast
+from typing import Final, Never, TypeVar, cast
 
 from logitloom.automata import Budget, BudgetTracker, Dfa
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.grammar import arrays, objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, ArrayPlan
 from logitloom_plugins.json_schema.grammar.keys import KeyParts, Keys, Label
-from logitloom_plugins.json_schema.grammar.least_solution import LeastSolution
+from logitloom_plugins.json_schema.grammar.least_solution import Answer, Inquiry, LeastSolution
 from logitloom_plugins.json_schema.grammar.members import Container, Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan, PlanParts
 from logitloom_plugins.json_schema.grammar.value_counts import values_of
@@ -29,6 +29,7 @@ from logitloom_plugins.json_schema.values.strings import Content, content_of
 __all__ = ["EVERYTHING", "Satisfiability"]
 
 Frame = ObjectFrame | ArrayFrame
+Found = TypeVar("Found")
 #: Atoms that the empty object and the empty array satisfy, and atoms that some string or number does.
 _OF_EMPTY: Final = {
     "object": frozenset(("prop", "patp", "addl", "names", "maxp")),
@@ -56,14 +57,17 @@ class Satisfiability:
     Args:
         keywords: the formulas of the schema's nodes.
         tracker: the budget tracker.
+        root: the constraint on the whole value; default: that of the schema.
     """
 
-    def __init__(self, keywords: Keywords, tracker: BudgetTracker) -> None:
+    def __init__(self, keywords: Keywords, tracker: BudgetTracker, root: ValueConstraint | None = None) -> None:
         self.keywords = keywords
         self.tracker = tracker
+        self.root = ValueConstraint(("s", keywords.document.root)) if root is None else root
         #: Truth vectors by constraint on a value, and by frame whether it can be closed.
         self._solution = LeastSolution()
         self._known = self._solution.known
+        self._known[ValueConstraint(True)] = _POSSIBLE
         self._keys: dict[KeyParts, Keys] = {}
         self._object_plans: dict[PlanParts, ObjectPlan] = {}
         self._array_plans: dict[tuple[str, int, tuple[Atom, ...]], ArrayPlan] = {}
@@ -126,7 +130,7 @@ class Satisfiability:
         parts = ("object", names, tracked, keys, hard)
         found = self._object_plans.get(parts)
         if found is None:
-            found = self._object_plans[parts] = ObjectPlan(parts, self._keys_of(keys))
+            found = self._object_plans[parts] = ObjectPlan(parts, self._keys.get(keys) or self._keys_of(keys))
         return found
 
     def array_plan(self, limit: int, hard: tuple[Atom, ...]) -> ArrayPlan:
@@ -232,33 +236,56 @@ class Satisfiability:
             BudgetExceeded: if there are too many extra formulas, or if the budget is used up.
         """
         known: frozenset[TruthVector] | None = self._known.get(demand)
-        if (
-            known is None
-            and not demand.extras
-            and any(_has_plain_value(kind, *self.of_type(demand, kind)) for kind in self.kinds(demand))
-        ):
-            self._known[demand] = known = _POSSIBLE
-        return self._solution.of(demand, self._truth_vectors) if known is None else known
+        if known is None:
+            known = self._solution.of(demand, self._find)
+        return known
 
     def possible(self, demand: ValueConstraint) -> bool:
         """Whether any value satisfies ``demand.must``."""
-        return bool(self.answers(demand))
+        known = self._known.get(demand)
+        return bool(self._solution.of(demand, self._find) if known is None else known)
 
     def lives(self, frame: Frame) -> bool:
         """Whether a container can still be completed with a truth vector in ``frame.wanted``."""
         known: bool | None = self._known.get(frame)
-        return self._solution.of(frame, self._can_be_closed) if known is None else known
+        if known is None:
+            known = self._solution.of(frame, self._find)
+        return known
+
+    def _find(
+        self, question: ValueConstraint | Frame, before: Answer
+    ) -> Inquiry[tuple[frozenset[TruthVector], bool]] | Inquiry[tuple[bool, bool]]:
+        """What answers a question: the truth vectors of a constraint, or whether a container can be completed."""
+        if isinstance(question, ValueConstraint):
+            return self._truth_vectors(question, before)
+        return self._can_be_closed(question, before)
+
+    def _answered(self, inquiry: Inquiry[Found]) -> Found:
+        """The result of an inquiry."""
+        answer = None
+        while True:
+            try:
+                question = inquiry.send(answer)
+            except StopIteration as end:
+                result: Found = end.value
+                return result
+            answer = self._solution.of(question, self._find)
 
     def _truth_vectors(
         self, demand: ValueConstraint, before: frozenset[TruthVector] | None
-    ) -> tuple[frozenset[TruthVector], bool]:
+    ) -> Inquiry[tuple[frozenset[TruthVector], bool]]:
         if demand.must is False:
             return frozenset(), True
-        self._count_work("demands")
         found = set(before or ())
         self._solution.found[demand] = frozenset(found)
+        kinds = self.kinds(demand)
+        if not demand.extras:
+            for kind in kinds:
+                if _has_plain_value(kind, *self.of_type(demand, kind)):
+                    return _POSSIBLE, True
+        self._count_work("demands")
         everything = 2 ** len(demand.extras)
-        for kind in self.kinds(demand):
+        for kind in kinds:
             if len(found) == everything:
                 break
             formulas = self.of_type(demand, kind)
@@ -269,7 +296,10 @@ class Satisfiability:
             elif kind == "number":
                 found |= self.number(formulas).found
             elif kind in ("array", "object"):
-                found |= self._container_answers(kind, formulas)
+                if demand.extras:
+                    found |= yield from self._container_answers(kind, formulas)
+                elif (yield self.opened(kind, formulas, _POSSIBLE)):
+                    found.add(())
             else:
                 found.add(tuple([extra is True for extra in formulas[1:]]))
         return frozenset(found), len(found) == everything
@@ -289,7 +319,7 @@ class Satisfiability:
             self._opened[asked] = start(self, must, tuple(extras), wanted)
         return self._opened[asked]
 
-    def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> set[TruthVector]:
+    def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> Inquiry[set[TruthVector]]:
         extras = len(formulas) - 1
         asked = len({extra for extra in formulas[1:] if not isinstance(extra, bool)})
         if asked > MANY_BRANCHES:
@@ -297,18 +327,18 @@ class Satisfiability:
                 f"An object or array would have to be checked against {asked} alternatives at once, and at most "
                 f"{MANY_BRANCHES} are possible. Use fewer branches in anyOf, oneOf or not."
             )
-        if not extras:
-            frame = self.opened(kind, formulas, _POSSIBLE)
-            return {()} if self.lives(frame) else set()
         # Collect the truth vectors of all frames that may be closed. ``wanted`` does not change which frames follow.
         frame = self.opened(kind, formulas, EVERYTHING)
         found: set[TruthVector] = set()
-        for reached in self.explored(frame):
+        queue = [frame]
+        seen = {frame}
+        for reached in queue:
             end = self.end(reached)
             if end is not None:
                 found.add(end)
                 if len(found) == 2**extras:
                     break
+            queue += yield from self._new_frames(reached, seen)
         return found
 
     # --- frames ------------------------------------------------------------------------------------------------
@@ -317,7 +347,7 @@ class Satisfiability:
         """The truth vector of a container that is closed now; ``None`` if it must not be closed."""
         return objects.end_object(frame) if isinstance(frame, ObjectFrame) else arrays.end_array(frame)
 
-    def _can_be_closed(self, frame: Frame, before: bool | None) -> tuple[bool, bool]:
+    def _can_be_closed(self, frame: Frame, before: bool | None) -> Inquiry[tuple[bool, bool]]:
         self._solution.found[frame] = bool(before)
         hard = None
         simple = frame.only_hard
@@ -328,11 +358,13 @@ class Satisfiability:
             last = min(items.least, items.varied + 1)
             hard = [items.hard_item(index) for index in range(min(frame.length, last), last)] if simple else None
         elif simple and not frame.plan.counts:
-            lives = frame.plan.has_values(self, frame.position, frame.missing)
+            lives = yield from frame.plan.has_values(frame.position, frame.missing)
             return lives, lives
         if hard is not None:
-            lives = all(self.possible(ValueConstraint(must)) for must in hard)
-            return lives, lives
+            for must in hard:
+                if not (yield ValueConstraint(must)):
+                    return False, False
+            return True, True
         # Depth-first, because most paths lead to a frame that may be closed. Breadth-first search would first visit
         # all combinations of members.
         way_to: dict[Frame, Frame | None] = {frame: None}
@@ -346,7 +378,7 @@ class Satisfiability:
                     way = way_to[way]
                 return True, True
             self._count_work("open objects and arrays")
-            for following in self._following(current):
+            for following in (yield from self._following(current)):
                 if following not in way_to:
                     way_to[following] = current
                     stack.append(following)
@@ -361,53 +393,60 @@ class Satisfiability:
 
     def explored(self, frame: Frame) -> Iterator[Frame]:
         """Yield the frames that are reachable from a frame, breadth-first, beginning with the frame itself."""
-        seen = {frame}
         queue = [frame]
+        seen = {frame}
         for current in queue:
             yield current
-            self._count_work("open objects and arrays")
-            for following in self._following(current):
-                if following not in seen:
-                    seen.add(following)
-                    queue.append(following)
+            queue += self._answered(self._new_frames(current, seen))
 
-    def _following(self, frame: Frame) -> Iterator[Frame]:
+    def _new_frames(self, frame: Frame, seen: set[Frame]) -> Inquiry[list[Frame]]:
+        """The frames after a frame that have not been seen, which they are now."""
+        self._count_work("open objects and arrays")
+        found = [each for each in dict.fromkeys((yield from self._following(frame))) if each not in seen]
+        seen.update(found)
+        return found
+
+    def _following(self, frame: Frame) -> Inquiry[list[Frame]]:
+        """The frames after one more member, or after a declared name is left out."""
         if isinstance(frame, ArrayFrame):
-            yield from self._frames_after(arrays.item(frame))
-            return
-        plan = frame.plan
+            return [*(yield from self._frames_after(arrays.item(frame)))]
+        plan, found = frame.plan, list[Frame]()
         if frame.position < len(plan.names):
             key: Label = ("name", plan.names[frame.position])
             required = frame.position in plan.required
-            if not required:
-                skipped = objects.skip(self, frame)
-                if skipped is not None:
-                    yield skipped
+            skipped = None if required else objects.skip(self, frame)
+            if skipped is not None:
+                found.append(skipped)
             if required or self._matters(frame, key):
-                yield from self._frames_after(objects.member(self, frame, key))
-            return
+                found += yield from self._frames_after(objects.member(self, frame, key))
+            return found
         for key in plan.keys.bit:
             if plan.declares(key):
                 continue
             if (key[0] == "other" and not frame.left) or self._matters(frame, key) or key[1] in frame.missing:
-                for following in self._frames_after(objects.member(self, frame, key)):
+                for following in (yield from self._frames_after(objects.member(self, frame, key))):
                     # A name that changes nothing is better left for later.
                     if not frame.left or following._replace(left=frame.left) != frame:
-                        yield following
+                        found.append(following)
+        return found
 
     def _matters(self, frame: ObjectFrame, key: Label) -> bool:
         """Whether a member with the given key can change the soft formula, the extra formulas or the count."""
         return frame.length >= 0 or bool(objects.member_effects(frame, key, frame.length).of)
 
-    def _frames_after(self, member: Member[Satisfiability, Container] | None) -> list[Container]:
-        return [frame for _, frame in self.after(member)] if member is not None else []
+    def _frames_after(self, member: Member[Satisfiability, Container] | None) -> Inquiry[list[Container]]:
+        return [] if member is None else [frame for _, frame in (yield from self._after(member))]
 
     def after(self, member: Member[Satisfiability, Container]) -> list[tuple[TruthVector, Container]]:
         """The truth vectors that values of a member can have, each with the frame after it."""
+        return member.reached if member.reached is not None else self._answered(self._after(member))
+
+    def _after(self, member: Member[Satisfiability, Container]) -> Inquiry[list[tuple[TruthVector, Container]]]:
         if member.reached is not None:
             return member.reached
         found = []
-        for truth in self.answers(member.demand):
+        truths: frozenset[TruthVector] = yield member.demand
+        for truth in truths:
             # With long formulas one step may take milliseconds.
             self._steps += 1
             if self._steps % 8 == 0:

@@ -8,7 +8,7 @@ from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, NumberContext, StringContext, TextContext
 from logitloom_plugins.json_schema.grammar.layout import COMPACT, Layout, Whitespace, settled
-from logitloom_plugins.json_schema.grammar.members import Member, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.members import Member, TruthVector
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame, Satisfiability
 from logitloom_plugins.json_schema.grammar.states import (
@@ -22,7 +22,6 @@ from logitloom_plugins.json_schema.grammar.states import (
     ValueState,
 )
 from logitloom_plugins.json_schema.schema.formula import Formula
-from logitloom_plugins.json_schema.schema.keywords import Keywords
 
 __all__ = ["SchemaGrammar", "compacted", "found_layout", "laid_out", "state_in", "without_gap"]
 
@@ -36,21 +35,15 @@ class SchemaGrammar:
     """What a schema was compiled to: everything that moves from state to state depend on.
 
     Args:
-        keywords: the formulas of the schema.
-        values: which values satisfy them.
+        values: which values satisfy the schema.
         whitespace: where whitespace may stand.
         escapes: how characters of strings may be written: ``any``, ``minimal`` or ``ascii``.
-        root: the constraint on the whole value.
     """
 
-    def __init__(
-        self, keywords: Keywords, values: Satisfiability, whitespace: Whitespace, escapes: str, root: ValueConstraint
-    ) -> None:
-        self.keywords = keywords
+    def __init__(self, values: Satisfiability, whitespace: Whitespace, escapes: str) -> None:
         self.values = values
         self.whitespace = whitespace
         self.escapes = escapes
-        self.root = root
         self._masks: dict[ObjectFrame, int] = {}
         self._texts: dict[tuple[tuple[Formula, ...], frozenset[TruthVector]], TextContext] = {}
         self._names: dict[tuple[ObjectFrame, Layout], NameContext] = {}
@@ -59,7 +52,7 @@ class SchemaGrammar:
 
     def start(self) -> State:
         """The state before the whole value."""
-        return ValueState(self.root, self.returning({(): DONE}), self.whitespace.start, "none")
+        return ValueState(self.values.root, self.returning({(): DONE}), self.whitespace.start, "none")
 
     # --- parts of states -------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from logitloom_plugins.json_schema.grammar.contexts import NameContext, TextCont
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.names import Linked
+from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.grammar.states import ColonState, Opened, Stack, TextState
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk
@@ -74,7 +75,8 @@ def string_tables(vocabulary: Vocabulary, machine: Machine, names: bool) -> Stri
         known = _TABLES.setdefault(vocabulary, {})
         if (escapes, names) not in known:
             tracker = BudgetTracker(None, "any value")
-            anything = Machine(machine.keywords, Whitespace("compact"), escapes, tracker, ValueConstraint(True))
+            values = Satisfiability(machine.keywords, tracker, ValueConstraint(True))
+            anything = Machine(values, Whitespace("compact"), escapes)
             known[escapes, names] = StringTables(words.trie, vocabulary.token_bytes, anything, names)
         return known[escapes, names]
 
