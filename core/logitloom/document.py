@@ -170,7 +170,7 @@ def load(
     """
     if isinstance(source, Mapping):
         return from_document(source, tokenizer=tokenizer, model=model, block=block)
-    instance(source, (str, os.PathLike), "source", ChainDocumentError)
+    instance(source, (str, os.PathLike, Mapping), "source", ChainDocumentError)
     if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
         what, text, is_json = "The chain document", source, source.lstrip().startswith("{")
     else:

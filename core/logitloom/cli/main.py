@@ -23,7 +23,22 @@ __all__ = ["main", "parser"]
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """A parser whose messages repeat what was given without what would steer a terminal."""
+    """A parser whose messages repeat what was given without what would steer a terminal.
+
+    A sub-command takes options between its other arguments, too: ``detect NAME --set key=7 FILE``.
+    """
+
+    _intermixed = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+        """As the method of the base class, which ``parse_known_intermixed_args`` calls in turn."""
+        if self._intermixed or self._subparsers is not None:
+            return super().parse_known_args(args, namespace)
+        self._intermixed = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixed = False
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(harmless(message, sys.stderr if file is None else file), file)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import urllib.error
+import urllib.parse
 import urllib.request
 from http.client import HTTPException
 from typing import Any, Final
@@ -85,8 +86,12 @@ def _answer(base: str, model: str, field: dict[str, Any], timeout: float) -> str
 
 
 def _sent(url: str, body: dict[str, Any] | None, timeout: float) -> Any:
-    if not url.startswith(("http://", "https://")):
-        raise ServerCheckFailed(f"{url!r} is no address of a server. Give http://HOST:PORT.")
+    try:
+        known = urllib.parse.urlsplit(url).scheme in ("http", "https")
+    except ValueError:  # such as "http://[::1"
+        known = False
+    if not known:
+        raise ServerCheckFailed(f"{url!r:.200} is no address of a server. Give http://HOST:PORT.")
     data = None if body is None else json.dumps(body).encode()
     try:
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"})

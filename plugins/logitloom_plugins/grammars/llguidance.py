@@ -7,11 +7,13 @@ References:
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import llguidance
@@ -44,6 +46,10 @@ _EXCERPT: Final = re.compile(r"\n +\d+ \| .*", re.DOTALL)
 _DIRECTIVE: Final = re.compile(r"^\s*%llguidance\b", re.MULTILINE)
 
 
+#: Remainders of ``multipleOf`` that the engine is given: each takes it 2 to 6 microseconds and cannot be interrupted.
+_MOST_REMAINDERS: Final = 300_000
+
+
 class LLGuidance:
     """The engine plug-in."""
 
@@ -61,10 +67,16 @@ class LLGuidance:
 
         Raises:
             UnsupportedSchema: with the engine's own words.
+            BudgetExceeded: the engine would follow too many remainders of numbers.
         """
         if not formats and _mentions(schema, "format"):
             raise UnsupportedSchema(
                 f"{_NAME} always enforces format. Use another engine, or load with formats='assert'."
+            )
+        if (remainders := _remainders(schema)) > _MOST_REMAINDERS:
+            raise BudgetExceeded(
+                f"{_NAME} would follow {min(remainders, 10**300):.4g} remainders of the values of multipleOf, and is given at most "
+                f"{_MOST_REMAINDERS}. Use smaller values, or fewer that have no common divisor."
             )
         options: dict[str, Any] = {"whitespace_flexible": whitespace == "flexible", "lenient": not strict}
         if whitespace != "flexible":
@@ -74,13 +86,13 @@ class LLGuidance:
         try:
             grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options)
         except ValueError as error:
-            raise UnsupportedSchema(f"{_NAME} refuses the schema: {error!s:.400}") from None
+            raise UnsupportedSchema(f"{_NAME} refuses the schema: {error!s:.380}. Use the engine 'table'.") from None
         wrong = llguidance.LLMatcher.validate_grammar(grammar).strip()
         if wrong.startswith("WARNING") and not strict:
             warnings.warn(f"{_NAME} does not enforce all of the schema: {wrong:.400}", UserWarning, stacklevel=4)
         elif wrong:
             does = "would not enforce all of" if wrong.startswith("WARNING") else "refuses"
-            raise UnsupportedSchema(f"{_NAME} {does} the schema: {wrong:.400}")
+            raise UnsupportedSchema(f"{_NAME} {does} the schema: {wrong:.380}. Use the engine 'table'.")
         return LLGuidanceGrammar(grammar, unlimited=_SCHEMA)
 
     def lark(self, text: str, *, start: str = "start", max_items: int = 50_000) -> LLGuidanceGrammar:
@@ -128,6 +140,35 @@ def _mentions(schema: Any, keyword: str) -> bool:
     if isinstance(schema, dict):
         return keyword in schema or any(_mentions(part, keyword) for part in schema.values())
     return isinstance(schema, list) and any(_mentions(part, keyword) for part in schema)
+
+
+def _remainders(schema: Any) -> int:
+    """The least common multiple of all values of ``multipleOf``, in units of their smallest common part.
+
+    As many states has the automaton of the multiples of all of them, which the engine visits. Values that no number
+    has to meet together count as if one had to.
+
+    Example:
+        >>> _remainders({"properties": {"a": {"multipleOf": 0.5}, "b": {"multipleOf": 3}}})
+        6
+    """
+    steps = [Fraction(str(step)) for step in _values_of(schema, "multipleOf")]
+    unit = math.lcm(*(step.denominator for step in steps))
+    return math.lcm(*(int(step * unit) for step in steps))
+
+
+def _values_of(schema: Any, keyword: str) -> Iterator[float]:
+    """The positive numbers that a keyword has anywhere in a schema."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += part.values()
+            value = part.get(keyword)
+            if isinstance(value, int | float) and 0 < value < math.inf:
+                yield value
+        elif isinstance(part, list):
+            waiting += part
 
 
 def _limits(max_items: int) -> Any:

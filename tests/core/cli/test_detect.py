@@ -92,12 +92,14 @@ MARK = (
 def test_what_generate_printed_is_read_with_the_same_model(capsys: Any, tmp_path: Path, way: list[str]) -> None:
     main(["generate", "ab", "--raw", "--loader", "toy", "--max-tokens", "40", "--sample", "--json", *MARK, *way])
     (tmp_path / "told.json").write_text(capsys.readouterr().out)
-    for source in (["--ids", str(tmp_path / "told.json")], [str(tmp_path / "told.json")]):
-        code, out, _ = run(capsys, "watermark_greenlist", *source, "--loader", "toy", "--set", "key=77", "--json")
-        told = json.loads(out)
+    told = str(tmp_path / "told.json")
+    options = ["--loader", "toy", "--set", "key=77", "--json"]
+    for given in (["--ids", told, *options], [told, *options], [*options, told]):
+        code, out, _ = run(capsys, "watermark_greenlist", *given)
+        found = json.loads(out)
         assert code == 0
-        assert told["tokens"] == 40
-        assert told["p_value"] < 1e-4
+        assert found["tokens"] == 40
+        assert found["p_value"] < 1e-4
 
 
 @pytest.mark.usefixtures("prompts")

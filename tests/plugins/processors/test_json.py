@@ -303,6 +303,16 @@ IMPOSSIBLE: list[Any] = [
 ]
 
 
+@pytest.mark.extras
+@pytest.mark.parametrize("steps", [(7, 11, 13, 17, 19, 23), (1_000_003,), (1e300, 7)])
+@pytest.mark.parametrize("engine", ["auto", "llguidance"])
+def test_multiples_that_an_engine_would_follow_for_minutes_are_refused(engine: str, steps: tuple[float, ...]) -> None:
+    pytest.importorskip("llguidance")
+    schema = {"type": "integer", "allOf": [{"multipleOf": step} for step in steps]}
+    with pytest.raises(BudgetExceeded, match="more than|at most"):
+        processors.load(("json", {"schema": schema, "engine": engine, "max_states": 1000}))
+
+
 @pytest.mark.parametrize("engine", ["auto", "table"])
 @pytest.mark.parametrize("schema", IMPOSSIBLE, ids=["string", "object"])
 def test_a_schema_that_no_value_satisfies_is_refused_when_the_chain_is_made(schema: Any, engine: str) -> None:
