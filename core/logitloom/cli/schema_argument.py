@@ -47,7 +47,5 @@ def schema_argument(text: str) -> Any:
         except AttributeError:
             near = difflib.get_close_matches(name, dir(found), 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise OptionError(
-                f"There is no {name!r:.100} in {module_name!r:.100}.{hint} Give MODULE:CLASS with a class of the module."
-            ) from None
+            raise OptionError(f"There is no {name!r:.100} in {module_name!r:.100}.{hint} Give MODULE:CLASS.") from None
     return found

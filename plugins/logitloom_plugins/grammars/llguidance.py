@@ -75,8 +75,8 @@ class LLGuidance:
             )
         if (remainders := _remainders(schema)) > _MOST_REMAINDERS:
             raise BudgetExceeded(
-                f"{_NAME} would follow {min(remainders, 10**300):.4g} remainders of the values of multipleOf, and is given at most "
-                f"{_MOST_REMAINDERS}. Use smaller values, or fewer that have no common divisor."
+                f"{_NAME} would follow {min(remainders, 10**300):.4g} remainders of multipleOf, and is given at "
+                f"most {_MOST_REMAINDERS}. Use smaller values, or fewer that have no common divisor."
             )
         options: dict[str, Any] = {"whitespace_flexible": whitespace == "flexible", "lenient": not strict}
         if whitespace != "flexible":
