@@ -30,7 +30,7 @@ class _CommandParser(argparse.ArgumentParser):
 
     _intermixed = False
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As the method of the base class, which ``parse_known_intermixed_args`` calls in turn."""
         if self._intermixed or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
