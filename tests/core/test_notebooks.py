@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
-import math
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
 import logitloom
 from logitloom import Context, Vocabulary, load_backend, processors
-from logitloom.display.progress import progress_bar, until_shown
+from logitloom.display import progress
+from logitloom.display.progress import progress_bar, waiting
 from logitloom.errors import NeedsNotMet
 from logitloom.generation import Generator, Multinomial
 from logitloom.testing import ToyModel
@@ -64,30 +69,92 @@ def test_a_batch_shows_its_progress_in_a_terminal_alone(monkeypatch: pytest.Monk
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
 
 
-@pytest.mark.extras
+class Bar:
+    """The bar of a wait, as far as the wait uses it."""
+
+    def __init__(self, desc: str, bar_format: str, leave: bool) -> None:
+        self.desc, self.start_t, self.refreshed, self.closed = desc, time.time(), threading.Event(), False
+
+    def refresh(self) -> None:
+        self.refreshed.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def bars(monkeypatch: pytest.MonkeyPatch) -> list[Bar]:
+    """The bars that are made, at once."""
+    made: list[Bar] = []
+
+    def bar(**given: Any) -> Bar:
+        made.append(Bar(**given))
+        return made[-1]
+
+    monkeypatch.setattr(progress, "_tqdm", lambda: bar)
+    monkeypatch.setattr(progress, "_INTERVAL", 0.001)
+    monkeypatch.setattr(progress, "_SHOWN_AFTER", 0.0)
+    return made
+
+
+def _until_refreshed(bars: list[Bar]) -> bool:
+    """Wait without a call of this library, as in a call of another one, until there is a bar that was drawn again."""
+    end = time.monotonic() + 30
+    while not bars and time.monotonic() < end:
+        time.sleep(0.001)
+    return bool(bars) and bars[0].refreshed.wait(30)
+
+
+def test_a_wait_is_shown_from_its_beginning_while_another_library_works(
+    bars: list[Bar], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    begun = time.time()
+    with waiting("compiling 'grammar'"), waiting("compiling a part"):
+        entered = time.time()
+        assert _until_refreshed(bars)
+    assert [(bar.desc, bar.closed) for bar in bars] == [("compiling 'grammar'", True)]
+    assert begun <= bars[0].start_t <= entered
+
+
+@pytest.mark.parametrize("after", [0.0, 1e9])
+def test_a_short_wait_and_a_wait_that_nobody_watches_are_not_shown(
+    after: float, bars: list[Bar], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_SHOWN_AFTER", after)
+    monkeypatch.setattr(sys, "stderr", Terminal() if after else io.StringIO())
+    with waiting("compiling 'regex'"):
+        time.sleep(0.01)
+    assert not bars
+
+
 @pytest.mark.parametrize(
     "spec",
     [
         ("regex", {"pattern": "(a|b)*a(a|b){9}"}),
         ("json", {"schema": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|b){3}$"}}}}),
-        ("choice", {"choices": [f"{n:03}" for n in range(999)]}),
         ("grammar", {"grammar": 'root ::= "a"* "b"'}),
     ],
     ids=lambda spec: spec[0],
 )
-def test_a_long_compilation_shows_its_time_in_a_terminal_alone(
+def test_making_a_processor_and_starting_a_text_are_waits(
     spec: tuple[str, dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("tqdm", reason="needs the package tqdm")
     words = Vocabulary([b"", *(bytes([byte]) for byte in range(256))], eos=[0])
     context = Context.start(np.zeros((1, 257), dtype=np.float32), vocabulary=words)
-    for stream, after, wanted in ((Terminal(), 0.0, True), (Terminal(), 1e9, False), (io.StringIO(), 0.0, False)):
-        monkeypatch.setattr(sys, "stderr", stream)
-        monkeypatch.setattr("logitloom.display.progress._SHOWN_AFTER", after)
-        chain = processors.load([spec[0], {**spec[1]}], tokenizer=words)
-        chain.init_state(context)
-        assert (f"compiling '{spec[0]}': 00:0" in stream.getvalue()) == wanted
-    assert until_shown() == math.inf
+    waits: list[str] = []
+
+    @contextmanager
+    def noted(what: str) -> Iterator[None]:
+        waits.append(what)
+        yield
+
+    for module in ("links", "chain"):
+        monkeypatch.setattr(f"logitloom.chain.{module}.waiting", noted)
+    chain = processors.load([spec[0], {**spec[1]}], tokenizer=words)
+    assert waits == [f"compiling '{spec[0]}'"]
+    chain.init_state(context)
+    assert waits == [f"compiling '{spec[0]}'"] * 2
 
 
 def test_a_bar_that_is_asked_for_needs_tqdm(monkeypatch: pytest.MonkeyPatch) -> None:

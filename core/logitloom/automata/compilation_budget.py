@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from logitloom.display.progress import until_shown
 from logitloom.errors import BudgetExceeded
 
 __all__ = ["DEFAULT_BUDGET", "Budget", "BudgetTracker", "at_most", "check_deadline"]
@@ -138,7 +137,7 @@ class BudgetTracker:
         if now < self._in_time_until:
             return
         remaining = self.remaining
-        self._in_time_until = now + min(remaining, until_shown())
+        self._in_time_until = now + remaining
         if remaining < 0:
             together = "" if self._seconds == self.budget.seconds else ", with what is compiled along with it"
             raise BudgetExceeded(

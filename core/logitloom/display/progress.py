@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import time
@@ -12,22 +11,17 @@ from typing import Any, Final
 
 from logitloom.errors import NeedsNotMet
 
-__all__ = ["progress_bar", "until_shown", "waiting"]
+__all__ = ["progress_bar", "waiting"]
 
-#: Seconds until a wait is shown, and between two looks at the clock.
+#: Seconds until a wait is shown, and until it is shown again.
 _SHOWN_AFTER: Final = 1.0
 _INTERVAL: Final = 0.25
 
 
 class _Wait(threading.local):
-    """What this thread waits for, since when, and its bar.
+    """Whether this thread is in a block of :func:`waiting` that may be shown."""
 
-    The time is that of ``time.perf_counter``; it is infinite while the thread waits for nothing that is shown.
-    """
-
-    what = ""
-    since = math.inf
-    bar: Any = None
+    shown = False
 
 
 _WAIT: Final = _Wait()
@@ -67,45 +61,40 @@ def progress_bar(total: int, what: str, *, shown: bool | None = None) -> Iterato
 def waiting(what: str) -> Iterator[None]:
     """Show how long the block takes, from its second second on, where :func:`progress_bar` shows bars.
 
-    What runs in the block has to call :func:`until_shown` now and then, as compilations do.
+    Another thread shows it, so the block may be a single call of a library. A block within a block is not shown.
 
     Args:
         what: the name of what is waited for, such as ``compiling 'json'``.
 
     Example:
         >>> with waiting("compiling 'regex'"):
-        ...     until_shown() > 0
-        True
+        ...     pass
     """
-    if _WAIT.since != math.inf or not _is_watched():
+    if _WAIT.shown or not _is_watched():
         yield
         return
-    _WAIT.what, _WAIT.since = what, time.perf_counter()
+    done = threading.Event()
+    shower = threading.Thread(target=_show, args=(what, time.time(), done), daemon=True)
+    _WAIT.shown = True
+    shower.start()
     try:
         yield
     finally:
-        bar, _WAIT.bar, _WAIT.since = _WAIT.bar, None, math.inf
-        if bar is not None:
-            bar.close()
+        _WAIT.shown = False
+        done.set()
+        shower.join()
 
 
-def until_shown() -> float:
-    """Bring what :func:`waiting` shows up to date, and tell the seconds until that should be done again; infinite where
-    nothing is shown.
-    """
-    if _WAIT.since == math.inf:
-        return math.inf
-    left = _WAIT.since + _SHOWN_AFTER - time.perf_counter()
-    if left > 0:
-        return left
-    if _WAIT.bar is None:
-        made = _tqdm()
-        if made is None:
-            _WAIT.since = math.inf
-            return math.inf
-        _WAIT.bar = made(desc=_WAIT.what, bar_format="{desc}: {elapsed}", leave=False)
-    _WAIT.bar.refresh()
-    return _INTERVAL
+def _show(what: str, since: float, done: threading.Event) -> None:
+    """Show a bar of the time since some point until something is done, if that takes long."""
+    made = None if done.wait(_SHOWN_AFTER) else _tqdm()
+    if made is None:
+        return
+    bar = made(desc=what, bar_format="{desc}: {elapsed}", leave=False)
+    bar.start_t = since
+    while not done.wait(_INTERVAL):
+        bar.refresh()
+    bar.close()
 
 
 def _is_watched() -> bool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["ends_reachable", "reachable", "steps_to"]
+
+#: Distances that are found by sweeps of the whole table, before edges are sorted by their targets: most automata have
+#: few, and some have as many as states.
+_SWEEPS: Final = 8
 
 
 def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
@@ -27,14 +33,31 @@ def ends_reachable(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray
 
 def steps_to(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.int32]:
     """``[states] int32``: the least number of transitions from each state to a state of ``goal``, -1 for none."""
-    source, column = (table >= 0).nonzero()
+    # The last entry stands for the dead state.
+    steps = np.append(np.where(goal, 0, -1), -1).astype(np.int32)
+    left = (~goal).nonzero()[0]
+    distance = 0
+    while len(left) and distance < _SWEEPS:
+        distance += 1
+        near = (steps[np.maximum(table[left], -1)] == distance - 1).any(axis=1)
+        if not near.any():
+            return steps[:-1]
+        steps[left[near]] = distance
+        left = left[~near]
+    return _by_predecessors(table, left, steps, distance)[:-1]
+
+
+def _by_predecessors(
+    table: NDArray[np.int32], left: NDArray[np.int64], steps: NDArray[np.int32], distance: int
+) -> NDArray[np.int32]:
+    """The same for the states that are left once the first distances are known."""
+    source, column = (table[left] >= 0).nonzero()
+    source = left.take(source)
     target = table[source, column]
     by_target = target.argsort(kind="stable")
     source = source[by_target]
     bounds = np.searchsorted(target[by_target], np.arange(len(table) + 1))
-    steps = np.where(goal, 0, -1).astype(np.int32)
-    frontier = goal.nonzero()[0]
-    distance = 0
+    frontier = (steps[:-1] == distance).nonzero()[0]
     while len(frontier):
         distance += 1
         counts = bounds[frontier + 1] - bounds[frontier]
