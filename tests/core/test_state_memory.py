@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -85,6 +86,15 @@ def test_masks_are_equal_with_a_memory_that_holds_nothing(name, monkeypatch):
     expected = _tokens_of(processors.load(CHAINS[name], tokenizer=WORDS), 12)
     monkeypatch.setattr("logitloom.state_memory._CAPACITY", 0)
     assert _tokens_of(processors.load(CHAINS[name], tokenizer=WORDS), 12) == expected
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_threads_with_one_small_memory_get_the_same_masks(name, monkeypatch):
+    expected = _tokens_of(processors.load(CHAINS[name], tokenizer=WORDS), 12)
+    monkeypatch.setattr("logitloom.state_memory._CAPACITY", 1 << 12)
+    chain = processors.load(CHAINS[name], tokenizer=WORDS)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: _tokens_of(chain, 12), range(8))) == [expected] * 8
 
 
 @pytest.mark.parametrize("name", CHAINS)

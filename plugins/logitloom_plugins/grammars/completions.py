@@ -23,7 +23,6 @@ __all__ = ["TokenCompletions"]
 
 _MOST_MADE: Final = 200_000
 _MOST_REMEMBERED: Final = 1 << 16
-_MOST_FOUND: Final = 64
 
 
 class TokenCompletions:
@@ -55,7 +54,8 @@ class TokenCompletions:
         self._recogniser = Recogniser(self._rules)
         self._texts = lift(self._recogniser, self._vocabulary, self._vocab_size)
         self._states: dict[TokensRead, State | None] = {NOTHING_READ: self._texts.start()}
-        self._found: dict[State, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
+        #: In the memory of the lifted recogniser: inside a string each token leads to the same state.
+        self._found: dict[State, tuple[NDArray[np.int32], NDArray[np.int32]]] = self._texts.memory.table("least after")
 
     def least(self, read: TokensRead) -> int | None:
         """The fewest tokens that write the shortest completion; ``None`` if there is none."""
@@ -84,12 +84,13 @@ class TokenCompletions:
         return found
 
     def _least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Of the recogniser's state, remembered: inside a string each token leads to the same state."""
-        if state not in self._found:
-            if len(self._found) >= _MOST_FOUND:
-                self._found.clear()
-            self._found[state] = self._texts.least_after(state)
-        return self._found[state]
+        """Of the recogniser's state, remembered."""
+        known = self._found.get(state)
+        if known is None:
+            known = self._texts.least_after(state)
+            self._texts.memory.note(known)
+            self._found[state] = known
+        return known
 
     def _state(self, read: TokensRead) -> State | None:
         """The recogniser's state; ``None`` after a text that no tokens complete."""

@@ -28,7 +28,7 @@ from logitloom.automata.lift.default_paths import dense_paths
 from logitloom.automata.lift.dense_table import DenseTable
 from logitloom.automata.lift.level_walk import level_walk, walked_set
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, vocabulary_trie
-from logitloom.automata.lift.walk_memory import MEMORY
+from logitloom.automata.lift.walk_arrays import ARRAYS
 from logitloom.automata.patterns import utf8
 from logitloom.automata.patterns.char_sets import ANY, HighSet, category, literal, normalized
 from logitloom.automata.patterns.nfa import RedundantCopies, position_automaton
@@ -94,8 +94,8 @@ def assert_rows_agree(automaton: TokenAutomaton, states: Any) -> None:
 @contextmanager
 def listing(tokens: int) -> Iterator[None]:
     """Walks list so many tokens, and mark them where there are more."""
-    MEMORY.of(0, 0)
-    room = MEMORY._spare
+    ARRAYS.of(0, 0)
+    room = ARRAYS._spare
     assert room is not None
     usual, room._listed = room._listed, np.zeros(tokens, dtype=np.int32)
     try:

@@ -11,7 +11,7 @@ from logitloom.automata.automaton_kernels import ENDLESS, NO_PATHS, SHORT, Autom
 from logitloom.automata.lift.level_walk import WalkTable, one_by_one
 from logitloom.automata.lift.trie import Trie
 from logitloom.automata.lift.trie_walk import bytes_at
-from logitloom.automata.lift.walk_memory import MEMORY, note
+from logitloom.automata.lift.walk_arrays import ARRAYS, note
 from logitloom.contract import TokenSet
 
 __all__ = ["compiled_positions", "compiled_set"]
@@ -36,7 +36,7 @@ def compiled_positions(
     Returns:
         The positions of the tokens in ``Trie.order``, in no order, and the pairs of :attr:`.level_walk.Walked.left`.
     """
-    pairs, notes = MEMORY.of(trie.nodes, len(trie.order))
+    pairs, notes = ARRAYS.of(trie.nodes, len(trie.order))
     at, _ = _walk(kernels, trie, table, begun, pairs, notes)
     listed, marked = notes
     positions = listed[: at.found].copy() if at.found <= len(listed) else marked.view(bool).nonzero()[0]
@@ -53,7 +53,7 @@ def compiled_set(
     size: int,
 ) -> tuple[TokenSet, int]:
     """The token set of a state, with further ids as in :func:`.level_walk.walked_set`, and the cost in nodes."""
-    with MEMORY.room(trie.nodes, len(trie.order)) as (pairs, notes):
+    with ARRAYS.room(trie.nodes, len(trie.order)) as (pairs, notes):
         at, visited = _walk(kernels, trie, table, [(0, state)], pairs, notes)
         return TokenSet(*kernels.collect(notes, trie.order, at.found, free, textless, size)), visited + _SETUP
 

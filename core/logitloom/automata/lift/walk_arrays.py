@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from logitloom.automata.array_ranges import members
 from logitloom.automata.automaton_kernels import Notes
 
-__all__ = ["MEMORY", "note"]
+__all__ = ["ARRAYS", "note"]
 
 
 #: A walk lists at most this number of tokens. With more tokens, marking them is faster than sorting a list.
@@ -38,7 +38,7 @@ class _Room:
         return self._pairs, Notes(self._listed, self._marked[:size])
 
 
-class _WalkMemory(threading.local):
+class _WalkArrays(threading.local):
     """The arrays of one thread: one set, and another set while a walk runs inside a walk."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class _WalkMemory(threading.local):
             self._spare = used
 
 
-MEMORY: Final = _WalkMemory()
+ARRAYS: Final = _WalkArrays()
 
 
 def note(notes: Notes, first: NDArray[Any], own: NDArray[Any], found: int) -> int:
