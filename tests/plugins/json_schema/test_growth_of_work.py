@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from logitloom_plugins.json_schema.folds.machine import Machine, accepts
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import item
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
@@ -51,6 +53,24 @@ def test_names_that_ask_for_one_another_make_few_plans(monkeypatch: pytest.Monke
         assert not accepts(machine, '{"name0":1}')
         assert not accepts(machine, json.dumps(dict.fromkeys(names(count)[1:], 1)))
     assert found[1] < 3 * found[0]
+
+
+def test_the_completion_of_one_of_many_names_omits_each_name_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of alternatives, the names before one that comes are omitted one by one: once for all names that may come."""
+    omitted, skip = [], objects.skip
+    monkeypatch.setattr(objects, "skip", lambda *given: omitted.append(given) or skip(*given))
+    found = []
+    for count in (20, 80):
+        branches = [
+            {"properties": {name: WHOLE}, "required": [name], "additionalProperties": False} for name in names(count)
+        ]
+        automaton = SchemaAutomaton(compile_schema({"type": "object", "anyOf": branches}))
+        begun = automaton.read(automaton.start(), b'{"nam')
+        assert begun is not None
+        omitted.clear()
+        assert automaton.completion(begun) == b'e0":0}'
+        found.append(len(omitted))
+    assert found[1] <= 5 * found[0]
 
 
 def test_each_required_name_is_asked_for_a_value_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,12 +142,29 @@ class ObjectPlan(Name):
         self.counts = self.least > 0 or self.most is not None
         #: Cached results of :func:`skip`.
         self.skipped: dict[ObjectFrame, ObjectFrame | None] = {}
-        #: Cached results of :func:`member`.
-        self.members: dict[tuple[ObjectFrame, Label], ObjectMember | None] = {}
+        #: By frame what :func:`member` has found for it: the frames after declared names are omitted one by one, and
+        #: the members. The hash of a frame takes as long as a visit to its formulas, so each is looked up once.
+        self.found: dict[ObjectFrame, tuple[list[ObjectFrame | None], dict[Label, ObjectMember | None]]] = {}
+        self._remembered = 0
         self._children: dict[Label, Formula] = {}
         self._possible: tuple[list[int], int] | None = None
         #: Index within ``required`` from which on each name is known to have a value.
         self._valued_from = len(self.required)
+
+    def known(self, frame: ObjectFrame) -> tuple[list[ObjectFrame | None], dict[Label, ObjectMember | None]]:
+        """The entry of ``found`` for a frame."""
+        known = self.found.get(frame)
+        if known is None:
+            known = self.found[frame] = [frame], {}
+        return known
+
+    def remember(self, members: dict[Label, ObjectMember | None], key: Label, member: ObjectMember | None) -> None:
+        """Add a member to an entry of ``found``; too many of them are dropped first."""
+        self._remembered += 1
+        if self._remembered > _MOST_REMEMBERED:
+            self._remembered = 0
+            self.found.clear()
+        members[key] = member
 
     def declares(self, key: Label) -> bool:
         """Whether a key is a declared name; declared names come in their order and so never twice."""
@@ -326,42 +343,52 @@ def member(plans: ObjectPlans, frame: ObjectFrame, key: Label) -> ObjectMember |
             return None
     else:
         target = len(plan.names)
-    reached = _skipped(plans, frame, target)
-    if reached is None:
-        return None
-    asked = reached, key
-    if asked not in plan.members:
-        if len(plan.members) >= _MOST_REMEMBERED:
-            plan.members.clear()
-        plan.members[asked] = _member_here(*asked)
-    return plan.members[asked]
+    frames, members = plan.known(frame)
+    if key not in members:
+        reached = _skipped(plans, frame, target, frames)
+        if reached is None or reached.position > frame.position:
+            found = None if reached is None else member(plans, reached, key)
+        else:
+            found = _member_here(frame, key)
+        plan.remember(members, key, found)
+        return found
+    return members[key]
 
 
-def _skipped(plans: ObjectPlans, frame: ObjectFrame, target: int) -> ObjectFrame | None:
-    """The frame after all declared names before index ``target`` are omitted; ``None`` if one of them is required."""
+def _skipped(
+    plans: ObjectPlans, frame: ObjectFrame, target: int, frames: list[ObjectFrame | None]
+) -> ObjectFrame | None:
+    """The frame after all declared names before index ``target`` are omitted; ``None`` if one of them is required.
+
+    Args:
+        plans: of objects.
+        frame: the frame before.
+        target: the index.
+        frames: the frame, and those after one more name each, as far as they are known; more are added.
+    """
     if frame.only_hard:
         required = frame.plan.required
         at = bisect_left(required, frame.position)
         if at < len(required) and required[at] < target:
             return None
         return frame if frame.position == target else frame._replace(position=target)
-    reached: ObjectFrame | None = frame
-    while reached is not None and reached.position < target:
-        reached = skip(plans, reached)
-    return reached
+    while len(frames) <= target - frame.position and frames[-1] is not None:
+        frames.append(skip(plans, frames[-1]))
+    return frames[target - frame.position] if target - frame.position < len(frames) else None
 
 
 def next_members(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label, ObjectMember]]:
     """Yield the keys that can come next, each with its member."""
-    plan = frame.plan
-    reached: ObjectFrame | None = frame
-    for name in plan.names[frame.position :]:
-        found = member(plans, reached, ("name", name)) if reached is not None else None
+    plan, (frames, _) = frame.plan, frame.plan.known(frame)
+    for at in range(frame.position, len(plan.names)):
+        label: Label = "name", plan.names[at]
+        if _skipped(plans, frame, at, frames) is None:
+            return
+        found = member(plans, frame, label)
         if found is not None:
-            yield ("name", name), found
-        reached = _skipped(plans, reached, reached.position + 1) if reached is not None else None
-    if reached is not None:
-        yield from _undeclared(plans, reached)
+            yield label, found
+    if _skipped(plans, frame, len(plan.names), frames) is not None:
+        yield from _undeclared(plans, frame)
 
 
 def members_here(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label, ObjectMember]]:

@@ -44,7 +44,7 @@ from logitloom_plugins.json_schema.grammar.states import (
     TextState,
     ValueState,
 )
-from logitloom_plugins.json_schema.tokens.formula_bounds import all_atoms, any_demand, most_for
+from logitloom_plugins.json_schema.tokens.formula_bounds import AnyDemands, all_atoms, most_for
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["TokenBounds"]
@@ -52,6 +52,8 @@ __all__ = ["TokenBounds"]
 #: Entries of the memory, and members that are looked at for one of them.
 _MOST_REMEMBERED: Final = 1 << 14
 _MOST_LOOKED_AT: Final = 1 << 13
+#: States after a value, by what it satisfies, of which each is looked at.
+_MOST_TARGETS: Final = 64
 #: Ways in which an object with one atom in its formulas may go on so that all of them are looked at.
 _MOST_WAYS: Final = 1 << 12
 #: States of a content of which each is completed, and items whose texts are counted together.
@@ -145,6 +147,8 @@ class TokenBounds:
         return _Bound(rest, added)
 
     def _of_return(self, back: Return, items: int) -> _Bound:
+        if len(back.states) > _MOST_TARGETS:
+            return _NO_BOUND
         return _largest(self._of_state(target, items) for target in back.states.values())
 
     def _of_state(self, state: State, items: int) -> _Bound:
@@ -258,8 +262,8 @@ class TokenBounds:
     def _of_members(self, frame: Frame, layout: Layout, opened: Brackets) -> _Bound:
         """The tokens that end a member which a token begins."""
         if self._has_many_ways(frame):
-            every, keys = all_atoms(frame), frame.plan.keys
-            demands = [(label, any_demand(frame.plan, label, every)) for label in keys.bit]
+            demand_of, keys = AnyDemands(frame).of, frame.plan.keys
+            demands = [(label, demand_of(label)) for label in keys.bit]
             begun, members = self._parts.named(keys, demands)
         else:
             begun, members = self._parts.members(frame, _MOST_LOOKED_AT)
@@ -377,7 +381,7 @@ class _MemberSizes:
         self, bytes_of: Callable[[bytes, Layout], int], parts: PartTexts, frame: ObjectFrame, layout: Layout
     ) -> None:
         self._bytes_of, self._parts, self._plan, self._layout = bytes_of, parts, frame.plan, layout
-        self._every = all_atoms(frame)
+        self._demands = AnyDemands(frame)
         self._known: dict[str | None, int] = {}
         self.density = 1.0
 
@@ -389,7 +393,7 @@ class _MemberSizes:
         return self._known[name]
 
     def _of_label(self, label: Label) -> int:
-        demand = any_demand(self._plan, label, self._every)
+        demand = self._demands.of(label)
         longest, [(name, _)] = self._parts.named(self._plan.keys, [(label, demand)])
         members = [b"," + name + b":" + text for text in self._parts.value(demand).values()]
         self.density = max([self.density, *[self._bytes_of(text, self._layout) / len(text) for text in members]])

@@ -12,10 +12,10 @@ from typing import Final
 
 from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
-from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selection
 
-__all__ = ["all_atoms", "any_demand", "most_for"]
+__all__ = ["AnyDemands", "all_atoms", "most_for"]
 
 #: Atoms that one member that is written makes false, and that hold where none is.
 _OF_ABSENCE: Final = ("prop", "patp", "addl", "names")
@@ -44,21 +44,36 @@ def all_atoms(frame: ObjectFrame) -> list[Atom]:
     return [*found]
 
 
-def any_demand(plan: ObjectPlan, label: Label, every: list[Atom]) -> ValueConstraint:
-    """What is asked of the value of a member, whichever of some atoms hold for it."""
-    name = label[1] if label[0] == "name" else None
-    asked: dict[Formula, None] = {}
-    for atom in every:
-        kind = atom[0]
-        if kind == "?" and Selection.of(atom).member == name:
-            asked.update(dict.fromkeys(Selection.of(atom).bits))
-        elif (
-            (kind == "prop" and atom[1] == name)
-            or (kind == "patp" and plan.keys.matches(label, atom[1]))
-            or (kind == "addl" and plan.is_additional(label, atom[1], atom[2]))
-        ):
-            asked[atom[-1]] = None
-    return ValueConstraint(plan.hard_child(label), tuple([each for each in asked if not isinstance(each, bool)]))
+class AnyDemands:
+    """What can be asked of the values of the members of an object, whichever atoms of its formulas hold for them.
+
+    Args:
+        frame: the object.
+    """
+
+    def __init__(self, frame: ObjectFrame) -> None:
+        self._plan = frame.plan
+        self._named: dict[str | int, list[Formula]] = {}
+        self._others: list[Atom] = []
+        for atom in all_atoms(frame):
+            if atom[0] == "?":
+                self._named.setdefault(Selection.of(atom).member, []).extend(Selection.of(atom).bits)
+            elif atom[0] == "prop":
+                self._named.setdefault(atom[1], []).append(atom[2])
+            elif atom[0] in ("patp", "addl"):
+                self._others.append(atom)
+
+    def of(self, label: Label) -> ValueConstraint:
+        """The constraint on the value of a member with a label: what must hold, and what may hold."""
+        plan = self._plan
+        asked = dict.fromkeys(self._named.get(label[1], ()) if label[0] == "name" else ())
+        for atom in self._others:
+            if isinstance(atom[-1], bool):
+                continue
+            is_patp = atom[0] == "patp"
+            if plan.keys.matches(label, atom[1]) if is_patp else plan.is_additional(label, atom[1], atom[2]):
+                asked[atom[-1]] = None
+        return ValueConstraint(plan.hard_child(label), tuple([each for each in asked if not isinstance(each, bool)]))
 
 
 def most_for(frame: ObjectFrame, size: Callable[[str | None], int]) -> int | None:

@@ -24,7 +24,7 @@ from logitloom_plugins.json_schema.folds.completion.member_texts import containe
 from logitloom_plugins.json_schema.folds.completion.part_texts import PartTexts
 from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical
 from logitloom_plugins.json_schema.folds.completion.string_texts import escape_jumps, number_jumps, text_jumps
-from logitloom_plugins.json_schema.folds.completion.value_texts import value_jumps
+from logitloom_plugins.json_schema.folds.completion.value_texts import colon_jumps, value_jumps
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
@@ -61,6 +61,7 @@ SPECIALISED: Final[Mapping[type[State], Specialised]] = {
     ObjectState: container_jumps,
     TextState: text_jumps,
     ValueState: value_jumps,
+    ColonState: colon_jumps,
 }
 
 

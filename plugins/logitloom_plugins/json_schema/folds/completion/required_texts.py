@@ -19,6 +19,8 @@ __all__ = ["bytes_needed", "is_simple", "next_required", "required_items", "requ
 
 #: Items from which on they are not searched for one by one.
 _MANY_ITEMS: Final = 64
+#: Parts of a conjunction of which one decides how many bytes are needed at least.
+_MOST_PARTS: Final = 32
 
 
 def is_simple(frame: Frame) -> TypeGuard[ObjectFrame]:
@@ -101,7 +103,8 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
         return 0
     # Names that are required directly are different ones. Nested objects may require the same names.
     direct = sum([_least_for(texts, plan, part, counted) for part in formula[1] if part[0] == "req"])
-    return max([direct, *[_least_for(texts, plan, part, counted) for part in formula[1] if part[0] != "req"]])
+    others = [part for part in formula[1] if part[0] != "req"][:_MOST_PARTS]
+    return max([direct, *[_least_for(texts, plan, part, counted) for part in others]])
 
 
 def _bytes_of(texts: LocalTexts, plan: ObjectPlan, name: str) -> int:

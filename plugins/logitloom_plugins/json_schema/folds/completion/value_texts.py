@@ -10,14 +10,15 @@ from logitloom.automata import check_deadline
 from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_WRITTEN, Jump, Taken, Texts, merge
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, leading_on
 from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical, canonical
-from logitloom_plugins.json_schema.grammar.layout import COMPACT
+from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.grammar.layout import COMPACT, settled
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.schema_grammar import state_in
-from logitloom_plugins.json_schema.grammar.states import State, ValueState
+from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState
 from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["contents_of", "other_values", "short_values", "value_jumps"]
+__all__ = ["colon_jumps", "contents_of", "other_values", "short_values", "value_jumps"]
 
 _LITERALS: Final = ("null", "false", "true")
 _BRACKETS: Final = (("object", b"{"), ("array", b"["))
@@ -36,6 +37,16 @@ def value_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
         for truth, text in other_values(texts, demand, taken.items).items()
         if truth in back.states
     ]
+
+
+def colon_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
+    """The jumps over the colon after a name and a value to come."""
+    assert isinstance(state, ColonState)
+    layout = settled(state.layout)
+    member = objects.member(texts.values, state.frame, state.label)
+    assert member is not None
+    value = ValueState(member.demand, texts.grammar.after_member(member, layout), layout, "colon")
+    return [jump._replace(text=b":" + jump.text) for jump in value_jumps(texts, value, taken)]
 
 
 def short_values(texts: LocalTexts, demand: ValueConstraint) -> Texts:
