@@ -71,3 +71,12 @@ def test_the_doctor_names_what_cannot_be_read(site: Path, case: str) -> None:
     for entry in found:
         assert "entry_points.txt" in entry["error"]
         assert entry["error"].endswith(("Correct it.", "Install it again."))
+
+
+@pytest.mark.parametrize("case", ["a line without ="], indirect=True)
+def test_a_library_that_fails_at_a_damaged_distribution_is_told_in_a_sentence(site: Path) -> None:
+    # The checks are written with hypothesis, which reads the entry points of all distributions when it is imported.
+    done = ran(site, "-m", "logitloom.cli.main", "check", "top_k")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "The distribution 'damaged-plugins' may be the reason. Its entry_points.txt has the line" in done.stderr

@@ -18,6 +18,7 @@ from typing import Any
 from logitloom.cli import automaton, check, detect, doctor, generate, kernels, new, plugins, validate
 from logitloom.cli.terminal import complain, harmless
 from logitloom.errors import LogitloomError
+from logitloom.host.entry_points import installed
 
 __all__ = ["main", "parser"]
 
@@ -102,6 +103,14 @@ def _run(given: list[str]) -> int:
     except KeyboardInterrupt:
         complain("Interrupted.")
         return 130
+    except Exception as error:
+        # Libraries that read the entry points of all distributions fail at one damaged file.
+        damage = installed().damage
+        if not damage:
+            raise
+        name, wrong = damage[0]
+        complain(f"{type(error).__name__}: {error!s:.200}. The distribution {name!r} may be the reason. {wrong}")
+        return 1
 
 
 def _discard_output() -> None:
