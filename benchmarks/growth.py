@@ -1,6 +1,7 @@
 """How the cost of a JSON Schema grows with its size: this library and llguidance in one process, on one vocabulary.
 
-    python benchmarks/growth.py [--curves properties enums ...] [--budget 20] [--curve-seconds 120] [--write]
+    python benchmarks/growth.py [--curves properties enums ...] [--near-limits conditions ...] [--budget 20]
+        [--curve-seconds 120] [--write]
 
 Each curve is a family of schemas with one size that grows: properties, required properties, listed strings, numbers
 and objects, alternatives, tagged alternatives, unique items, dependent names, nesting, lengths of strings, rows
@@ -10,6 +11,10 @@ The last column is the time of this library in parts of that of llguidance, for 
 and the steps of the document. An engine that refuses a schema, or takes more than ``--budget`` seconds, is left
 out from that size on, with the reason. The sizes that are left when a curve has taken ``--curve-seconds`` are left out.
 Each curve is printed as soon as it is measured. Tables of the vocabulary are made before, by both engines.
+
+A second table has steps of this library near a token limit: per family and size the time until the limit is known, and
+the median and the longest step of a random text within the fewest tokens that the schema allows, and one and a half
+times as many. The text goes on for 60 steps at most. A step is the chain's, accepting a token included.
 
 With ``--write`` the page goes to ``benchmarks/results/growth.md``, too, each curve as soon as it is measured.
 """
@@ -29,7 +34,7 @@ import numpy as np
 from conditions import heading
 from json_schema import LLGuidance, Ours, Tokenizer, rows_of, table, tekken
 
-from logitloom import Vocabulary
+from logitloom import Chain, Context, Vocabulary, processors
 from logitloom.errors import LogitloomError
 
 _RUNS = 3
@@ -119,6 +124,65 @@ CURVES: dict[str, tuple[tuple[int, ...], Callable[[int], Case]]] = {
     "constant string": ((500, 2000), lambda n: Case({"const": "word " * (n // 5)}, "word " * (n // 5))),
     "rows": ((1, 8, 64), lambda n: members(20, required=names(20))._replace(rows=n)),
 }
+
+
+def references(count: int) -> Any:
+    """Objects of which each refers to the next one."""
+    chain = {
+        f"d{index}": {"type": "object", "properties": {"x": {"$ref": f"#/$defs/d{index + 1}"}, "y": _WHOLE}}
+        for index in range(count)
+    }
+    return {"$defs": chain | {f"d{count}": _WHOLE}, "$ref": "#/$defs/d0"}
+
+
+def conditions(count: int) -> Any:
+    """A member of which each value asks for another member."""
+    asked = [
+        {"if": {"properties": {"kind": {"const": f"kind{index}"}}}, "then": {"required": [f"value{index}"]}}
+        for index in range(count)
+    ]
+    kinds = {"enum": [f"kind{index}" for index in range(count)]}
+    return {"type": "object", "properties": {"kind": kinds}, "required": ["kind"], "allOf": asked}
+
+
+#: Schemas of a size, of which the table of steps near a limit has a line per size.
+NEAR_LIMITS: dict[str, Callable[[int], Any]] = {
+    "properties": lambda n: members(n).schema,
+    "required properties": lambda n: members(n, required=names(n)).schema,
+    "listed strings": lambda n: {"enum": words(n)},
+    "listed numbers": lambda n: {"enum": [index * 7919 % 100003 for index in range(n)]},
+    "listed objects": lambda n: listed_objects(n).schema,
+    "listed arrays": lambda n: {"enum": [[index] for index in range(n)]},
+    "alternatives": lambda n: alternatives(n).schema,
+    "closed alternatives": lambda n: {"anyOf": [closed({name: _WHOLE}, required=[name]) for name in names(n)]},
+    "tagged alternatives": lambda n: {"anyOf": [*map(tagged, range(n))]},
+    "dependent names": lambda n: dependent(n).schema,
+    "conditions": conditions,
+    "exactly one length": lambda n: {"oneOf": [{**_TEXT, "minLength": at, "maxLength": at} for at in range(1, n + 1)]},
+    "patterns of names": lambda n: {
+        "type": "object",
+        "patternProperties": {f"^a{index}_": _WHOLE for index in range(n)},
+        "minProperties": 3,
+    },
+    "listed items": lambda n: {"type": "array", "prefixItems": [_WHOLE] * n, "items": False, "minItems": n},
+    "unique strings": lambda n: {
+        "type": "array",
+        "items": {**_TEXT, "maxLength": 5},
+        "minItems": n,
+        "uniqueItems": True,
+    },
+    "items that are contained": lambda n: {
+        "type": "array",
+        "items": _WHOLE,
+        "contains": {"const": 5},
+        "minContains": n,
+    },
+    "bounded string": lambda n: {**_TEXT, "minLength": n, "maxLength": 2 * n},
+    "nesting": lambda n: nested(n).schema,
+    "references": references,
+}
+NEAR_SIZES = (30, 100, 300)
+_MOST_STEPS = 60
 
 
 #: Sizes of the curve ``vocabulary``.
@@ -228,10 +292,49 @@ def lines_of(
         yield from line_pair(curve, part.size, own, case, ids, budget, refused)
 
 
+def near_limits(name: str, vocabulary: Vocabulary) -> Iterator[list[Any]]:
+    """One line per size of the table of steps near a limit."""
+    for size in NEAR_SIZES:
+        try:
+            chain = processors.load(("json", {"schema": NEAR_LIMITS[name](size)}), tokenizer=vocabulary)
+            context = Context.start(np.zeros((1, vocabulary.size), dtype=np.float32), vocabulary=vocabulary)
+            constraint = chain.links[0].processor.constraint_for(context)
+            begin = time.process_time()
+            least = constraint.least_tokens(constraint.start())
+            constraint.most_after(constraint.start())
+            known = 1e3 * (time.process_time() - begin)
+            if least is None:
+                yield [name, size, "", known, "", "", "", ""]
+                continue
+            found = []
+            for limit in (least + 1, least + 1 + (least + 1) // 2):
+                steps = steps_within(chain, context.with_fields(max_new_tokens=limit), vocabulary)
+                found += [float(np.median(steps)), max(steps)]
+            yield [name, size, str(least + 1), known, *found]
+        except LogitloomError as error:
+            yield [name, size, f"{error}".partition("\n")[0][:90], "", "", "", "", ""]
+
+
+def steps_within(chain: Chain, context: Context, vocabulary: Vocabulary) -> list[float]:
+    """The times of the steps of a random text, in ms."""
+    state, steps, dice = chain.init_state(context), [], np.random.default_rng(0)
+    while len(steps) < min(context.max_new_tokens, _MOST_STEPS):
+        logits = dice.normal(size=(1, vocabulary.size)).astype(np.float32)
+        begin = time.process_time()
+        logits, state = chain.process(logits, state, context)
+        steps.append(1e3 * (time.process_time() - begin))
+        token = int(logits.argmax())
+        if token in vocabulary.eos:
+            break
+        context = context.accept([[token]])
+    return steps
+
+
 def main() -> None:
     every = (*CURVES, "vocabulary")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--curves", nargs="+", choices=every, default=every)
+    parser.add_argument("--curves", nargs="*", choices=every, default=every)
+    parser.add_argument("--near-limits", nargs="*", choices=NEAR_LIMITS, default=[*NEAR_LIMITS])
     parser.add_argument("--budget", type=float, default=20.0, help="most seconds of a run")
     parser.add_argument("--curve-seconds", type=float, default=120.0, help="seconds after which no size is begun")
     parser.add_argument("--write", action="store_true", help=f"write {_PAGE.name} beside the other results")
@@ -261,6 +364,12 @@ def main() -> None:
         last |= {str(line[0]): line[-1] for line in lines if line[-1] != ""}
     above = [f"{curve} ({times:.1f})" for curve, times in last.items() if times > 3]
     show(f"\nAt their largest size above three times llguidance's time: {', '.join(above) or 'none'}.")
+    if given.near_limits:
+        show("\n# Steps near a token limit\n")
+        least = "step at the least ms", "longest ms", "at 1.5 times the least ms", "longest ms"
+        show(table(("family", "size", "fewest tokens", "until known ms", *least), []))
+    for name in given.near_limits:
+        show(rows_of([*near_limits(name, vocabulary)]))
 
 
 if __name__ == "__main__":
