@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -130,3 +131,13 @@ def test_of_arrays_the_listed_ones_are_accepted(keyword: str) -> None:
     machine = compile_schema(schema)
     for value in (*listed, *others):
         assert accepts(machine, json.dumps(value)) == ((value in listed) != (keyword == "not")), value
+
+
+@pytest.mark.parametrize("alphabet", ["ab", "aé🙂"])
+def test_of_texts_the_listed_ones_are_accepted(alphabet: str) -> None:
+    every = ["".join(letters) for size in range(4) for letters in itertools.product(alphabet, repeat=size)]
+    for step in (1, 2, 3, 7):
+        listed = every[::step]
+        machine = compile_schema({"enum": listed})
+        for text in [*every, listed[-1] + "a"]:
+            assert accepts(machine, json.dumps(text)) == (text in listed), (step, text)

@@ -31,6 +31,7 @@ __all__ = [
     "MooreMachine",
     "Output",
     "encodable",
+    "from_steps",
     "joint",
     "trie",
 ]
@@ -288,14 +289,34 @@ def trie(children: Sequence[Mapping[int, int]], outputs: Sequence[Output], track
         BudgetExceeded: if the table takes too many bytes.
     """
     sources = np.repeat(np.arange(len(children)), [len(row) for row in children])
-    read = np.fromiter((byte for row in children for byte in row), dtype=np.intp, count=len(sources))
+    read = np.fromiter((byte for row in children for byte in row), dtype=np.uint8, count=len(sources))
     reached = np.fromiter((target for row in children for target in row.values()), dtype=np.int32, count=len(sources))
+    return from_steps(sources, read, reached, outputs, tracker)
+
+
+def from_steps(
+    sources: NDArray[np.int64],
+    read: NDArray[np.uint8],
+    reached: NDArray[np.integer],
+    outputs: Sequence[Output],
+    tracker: BudgetTracker,
+) -> MooreMachine:
+    """The machine with some steps, whose first state is 0.
+
+    Args:
+        sources, read, reached: ``[steps]``, the state before a step, its byte, and the state after it.
+        outputs: per state.
+        tracker: the budget.
+
+    Raises:
+        BudgetExceeded: if the table takes too many bytes.
+    """
     # Column 0 is that of the bytes without any step.
     used = np.unique(read)
     byte_class: NDArray[np.uint8] = np.zeros(256, dtype=np.uint8)
     byte_class[used] = np.arange(1, len(used) + 1)
-    tracker.check_bytes(4 * len(children) * (len(used) + 1))
-    table = np.full((len(children), len(used) + 1), DEAD, dtype=np.int32)
+    tracker.check_bytes(4 * len(outputs) * (len(used) + 1))
+    table = np.full((len(outputs), len(used) + 1), DEAD, dtype=np.int32)
     table[sources, byte_class[read]] = reached
     return MooreMachine(byte_class, table, outputs)
 

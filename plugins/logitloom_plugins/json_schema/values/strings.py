@@ -25,8 +25,8 @@ from logitloom_plugins.json_schema.values.moore_machine import (
     MooreMachine,
     Output,
     encodable,
+    from_steps,
     joint,
-    trie,
 )
 
 __all__ = ["FREE_FOREVER", "Content", "content_of", "string_problem"]
@@ -387,18 +387,53 @@ def _by_text(lists: list[Atom]) -> dict[str, frozenset[Atom]]:
 
 def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMachine:
     """The prefix trie of some texts, each with its output."""
-    children: list[dict[int, int]] = [{}]
-    found: list[Output] = [None]
-    for text, output in sorted(outputs.items()):
-        state = 0
-        for byte in text.encode():
-            row = children[state]
-            following = row.get(byte)
-            if following is None:
-                following = row[byte] = len(children)
-                children.append({})
-                found.append(None)
-            state = following
-        found[state] = output
-        tracker.check_states(len(children))
-    return trie(children, found, tracker)
+    ordered = sorted(outputs)
+    texts = [text.encode() for text in ordered]
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    read = np.frombuffer(b"".join(texts), dtype=np.uint8)
+    shared = _shared(read, lengths)
+    # Of each text the states after the bytes that it does not share with the text before are new, one after the other.
+    new = lengths - shared
+    tracker.check_states(int(new.sum()) + 1)
+    first = 1 + new.cumsum() - new
+    place = np.arange(len(read)) - np.repeat(lengths.cumsum() - lengths, lengths)
+    is_new = place >= np.repeat(shared, lengths)
+    sources = np.arange(int(new.sum()))
+    # The first of them comes after a state of an earlier text: of the last one that shares fewer bytes with its own.
+    branches = new > 0
+    path: list[tuple[int, int]] = [(0, 0)]
+    befores = []
+    for common, number, some in zip(shared.tolist(), first.tolist(), branches.tolist(), strict=True):
+        while path[-1][0] > common:
+            path.pop()
+        depth, state = path[-1]
+        befores.append(state + common - depth)
+        if some:
+            path.append((common + 1, number))
+    sources[first[branches] - 1] = np.array(befores)[branches]
+    found: list[Output] = [None] * (len(sources) + 1)
+    for text, state in zip(ordered, (first + new - 1).tolist(), strict=True):
+        found[state] = outputs[text]
+    return from_steps(sources, read[is_new], np.arange(1, len(found)), found, tracker)
+
+
+def _shared(read: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``[texts]``: how many bytes each of some texts in ascending order has in common with the text before it.
+
+    Args:
+        read: the bytes of all texts.
+        lengths: of the texts.
+    """
+    ends = lengths.cumsum()
+    most = np.minimum(lengths[1:], lengths[:-1])
+    # Only the first text may be empty.
+    pairs = np.flatnonzero(most)
+    most = most[pairs]
+    begins = most.cumsum() - most
+    place = np.arange(int(most.sum())) - np.repeat(begins, most)
+    before, after = (place + np.repeat((ends - lengths)[pairs + offset], most) for offset in (0, 1))
+    differs = np.where(read[before] != read[after], place, np.repeat(most, most))
+    shared = np.zeros(len(lengths), dtype=np.int64)
+    if len(pairs):
+        shared[pairs + 1] = np.minimum.reduceat(differs, begins)
+    return shared
