@@ -12,7 +12,8 @@ import heapq
 import itertools
 import math
 from bisect import bisect_left
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,12 +32,12 @@ from logitloom_plugins.json_schema.folds.value_reader import (
     ItemReader,
     goes_on,
 )
-from logitloom_plugins.json_schema.grammar.contexts import TextContext
+from logitloom_plugins.json_schema.grammar.contexts import StringContext, TextContext
 from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, TextState
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
-__all__ = ["DistinctItems", "SearchTooLong"]
+__all__ = ["BegunStrings", "DistinctItems", "SearchTooLong"]
 
 _ENDS: Final = b"]},"
 _DIGITS: Final = b"0123456789"
@@ -57,6 +58,38 @@ _MOST_ENTRIES: Final = 1 << 20
 
 class SearchTooLong(Exception):
     """Searches have taken more work than they may."""
+
+
+class BegunStrings(NamedTuple):
+    """Strings that begin with the same bytes: a range of a list in ascending order.
+
+    Attributes:
+        strings: the list.
+        first, end: the range.
+        size: how many bytes they begin with.
+    """
+
+    strings: list[bytes]
+    first: int
+    end: int
+    size: int
+
+    def all(self) -> list[bytes]:
+        """The strings."""
+        return self.strings[self.first : self.end]
+
+    def by_next_byte(self) -> Iterator[tuple[int, BegunStrings]]:
+        """The strings by the byte that follows: the quote after the one that ends here."""
+        strings, first, end, size = self
+        while first < end:
+            string, at = strings[first], first
+            if len(string) == size:
+                first += 1
+                yield QUOTE, BegunStrings(strings, at, first, size)
+            else:
+                byte = string[size]
+                first = bisect_left(strings, string[:size] + bytes([byte + 1]), at, end)
+                yield byte, BegunStrings(strings, at, first, size + 1)
 
 
 class DistinctItems:
@@ -80,7 +113,7 @@ class DistinctItems:
         #: By open object the names that can recur.
         self._names: dict[Linked[Container], list[bytes]] = {}
         self._remembered = 0
-        self._contents: dict[TextContext, StringContents] = {}
+        self._contents: dict[StringContext, StringContents] = {}
         self._different: dict[MooreMachine, list[float]] = {}
         #: With the number of bytes that the search has read.
         self._completions: dict[Position, tuple[bool, int]] = {}
@@ -94,8 +127,8 @@ class DistinctItems:
         frame, phase, text, escape = position
         assert frame is not None
         if text[:1] == b'"':
-            strings, first, end = self._begun(position)
-            return any(goes_on(position, string) for string in strings[first:end]) if escape else first < end
+            begun = self._begun(position)
+            return any(goes_on(position, string) for string in begun.all()) if escape else begun.first < begun.end
         if phase == "name":
             return bool(self._strings(frame, True))
         if not text and phase != "value":
@@ -107,14 +140,26 @@ class DistinctItems:
             return recurring.numbers > 0
         return any(literal.startswith(text) for literal in recurring.literals)
 
-    def _begun(self, position: ItemPosition) -> tuple[list[bytes], int, int]:
-        """The strings with which an earlier item can recur, in order, and the range with the beginning that is read."""
+    def _begun(self, position: ItemPosition) -> BegunStrings:
+        """The strings with which an earlier item can recur, and that begin as what is read."""
         frame, phase, text, _ = position
         assert frame is not None
         strings, begun = self._strings(frame, phase == "name"), text[1:]
         first = bisect_left(strings, begun)
         # No byte of UTF-8 is as large.
-        return strings, first, bisect_left(strings, begun + b"\xff", first)
+        return BegunStrings(strings, first, bisect_left(strings, begun + b"\xff", first), len(begun))
+
+    def begun_string(self, position: Position) -> BegunStrings | None:
+        """The same between two characters of a string value; ``None`` elsewhere."""
+        items = position.items
+        if items.text[:1] != b'"' or items.escape or items.phase == "name" or self._value(position.state) is None:
+            return None
+        return self._begun(items)
+
+    def _value(self, number: int) -> TextState | None:
+        """The state with a number, if it stands between the bytes of a string that is no name."""
+        state = self._numbering.states[number]
+        return state if isinstance(state, TextState) and isinstance(state.context, TextContext) else None
 
     def _strings(self, frame: Linked[Container], names: bool) -> list[bytes]:
         """The strings, in order, with which an earlier item can recur as the next value, or name, in a container."""
@@ -137,39 +182,30 @@ class DistinctItems:
         """The bytes after which a string or name can still recur or has recurred; ``None`` for any byte."""
         if position.text[:1] != b'"' or position.escape:
             return None
-        begun = position.text[1:]
-        strings, at, end = self._begun(position)
-        found = {BACKSLASH}
-        while at < end:
-            string = strings[at]
-            if len(string) == len(begun):
-                found.add(QUOTE)
-                at += 1
-            else:
-                byte = string[len(begun)]
-                found.add(byte)
-                at = bisect_left(strings, begun + bytes([byte + 1]), at, end)
-        return frozenset(found)
+        return frozenset([BACKSLASH, *[byte for byte, _ in self._begun(position).by_next_byte()]])
 
     def has_other_strings(self, position: Position) -> bool | None:
         """Whether a string value has a completion with which no earlier item recurs; ``None`` if a search must tell."""
-        state = self._numbering.states[position.state]
-        if not isinstance(state, TextState) or not isinstance(state.context, TextContext):
+        frame = position.items.frame
+        if frame is None or self._value(position.state) is None:
             return None
+        return self.has_others(position.state, frame.entry, self._begun(position.items))
+
+    def has_others(self, number: int, container: Container, begun: BegunStrings) -> bool | None:
+        """The same in a state with some number, for the next value in a container."""
+        state = self._numbering.states[number]
+        assert isinstance(state, TextState)
         context, content_state, count = state.context, state.content_state, state.characters
         contents = self._contents.get(context)
         if contents is None:
             contents = self._contents[context] = StringContents(context)
-        strings, first, end = self._begun(position.items)
-        number = contents.number(content_state, count)
-        if number > end - first:
+        possible = contents.number(content_state, count)
+        if possible > begun.end - begun.first:
             return True
-        assert position.items.frame is not None
-        container = position.items.frame.entry
         if not contents.exact or container.kind != "distinct" or container.candidates:
             return None
         # A string that is an item itself must not be any of the earlier ones.
-        return number > sum(map(contents.has, strings[first:end]))
+        return possible > sum(map(contents.has, begun.all()))
 
     def _has_other_numbers(self, position: Position) -> bool:
         """Whether further digits surely make more different numbers than there are earlier items to be different from.
@@ -335,7 +371,7 @@ class StringContents:
         exact: whether all numbers below 2**40 are exact; otherwise there may be more contents.
     """
 
-    def __init__(self, context: TextContext) -> None:
+    def __init__(self, context: StringContext) -> None:
         self._context = context
         self._members: dict[bytes, bool] = {}
         content, automaton = context.content, context.content.automaton

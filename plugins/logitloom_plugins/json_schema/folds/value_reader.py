@@ -87,6 +87,11 @@ class Recurring(NamedTuple):
         """Whether there is any."""
         return bool(self.strings or self.numbers or self.literals or self.arrays or self.objects)
 
+    @property
+    def size(self) -> int:
+        """About how much memory they take."""
+        return len(self.strings) + len(self.arrays) + len(self.objects) + 1
+
 
 class ItemPosition(NamedTuple):
     """How far the values of a text have been read, within arrays of different items.
@@ -240,10 +245,11 @@ class ItemReader:
                 known = self._by_type(set(self.listed(done)))
             else:
                 known = self._by_type(self._next_values(kind, done, name, candidates))
-            if self._recurring_size > _MOST_LISTED:
-                self._recurring, self._recurring_size = {}, 0
             self._recurring[key] = known
-            self._recurring_size += len(known.strings) + len(known.arrays) + len(known.objects) + 1
+            self._recurring_size += known.size
+            while self._recurring_size > _MOST_LISTED and len(self._recurring) > 1:
+                # The oldest goes first, because the next one is made from a recent one.
+                self._recurring_size -= self._recurring.pop(next(iter(self._recurring))).size
         return known
 
     def _next_values(
