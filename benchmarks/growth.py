@@ -3,8 +3,12 @@
     python benchmarks/growth.py [--curves properties enums ...] [--near-limits conditions ...] [--budget 20]
         [--curve-seconds 120] [--write]
 
-Each curve is a family of schemas with one size that grows: properties, required properties, listed strings, numbers
-and objects, alternatives, tagged alternatives, unique items, dependent names, nesting, lengths of strings, rows
+Curves whose name begins with ``grammar`` are families of GBNF grammars: rules, alternatives, depth of rules, letters of
+a literal, of a count and of brackets in the text, rows. There our time to compile has the bound for the tokens to the
+end of the text, which a limit needs.
+
+Each other curve is a family of schemas with one size that grows: properties, required properties, listed strings,
+numbers and objects, alternatives, tagged alternatives, unique items, dependent names, nesting, lengths of strings, rows
 of a batch, and ids of the vocabulary. Per size and engine: time to compile, from there to the first mask, and the mean
 and the longest step (mask and advance) along one valid document, in ms of processor time; the median of three runs.
 The last column is the time of this library in parts of that of llguidance, for all of it together: compile, first mask
@@ -46,11 +50,35 @@ _WHOLE = {"type": "integer"}
 
 
 class Case(NamedTuple):
-    """A schema, and a valid document with members in schema order."""
+    """A schema, or a grammar, and a valid document with members in schema order, or a text of the grammar."""
 
     schema: Any
     document: Any
     rows: int = 1
+
+
+class OurGrammars(Ours):
+    """The processor ``grammar`` on the engine that it chooses."""
+
+    def start(self, schema: Any) -> Any:
+        processor = processors.load(("grammar", {"grammar": schema, "max_items": 500_000}))["grammar"]
+        constraint = processor.constraint(self.vocabulary, self.vocabulary.size)
+        constraint.most_after(constraint.start())
+        return [constraint, constraint.start()]
+
+
+class TheirGrammars(LLGuidance):
+    """llguidance's translation of GBNF, and its parser."""
+
+    def start(self, schema: Any) -> Any:
+        from llguidance.gbnf_to_lark import gbnf_to_lark
+
+        grammar = self.module.LLMatcher.grammar_from_lark(gbnf_to_lark(schema))
+        limits = self.module.LLParserLimits(max_items_in_row=500_000)
+        matcher = self.module.LLMatcher(self.tokenizer, grammar, log_level=0, limits=limits)
+        if matcher.is_error():
+            raise ValueError(matcher.get_error())
+        return matcher
 
 
 def words(count: int) -> list[str]:
@@ -103,6 +131,44 @@ def dependent(count: int) -> Case:
     return Case(closed(dict.fromkeys(every, _WHOLE), dependentRequired=wanted), dict.fromkeys(every, 1))
 
 
+def grammar_rules(count: int) -> Case:
+    lines = ["root ::= " + " | ".join(f"rule{i}" for i in range(count))]
+    lines += [f'rule{i} ::= "name{i}(" root? ")"' for i in range(count)]
+    return Case("\n".join(lines), f"name{count // 2}(name{count // 3}(name0()))")
+
+
+def grammar_depth(count: int) -> Case:
+    lines = ["root ::= rule0", *(f'rule{i} ::= "a" rule{i + 1} "b"' for i in range(count))]
+    return Case("\n".join([*lines, f'rule{count} ::= "x" | "(" root ")"']), "a" * count + "x" + "b" * count)
+
+
+GRAMMARS: dict[str, tuple[tuple[int, ...], Callable[[int], Case]]] = {
+    "grammar rules": ((10, 100, 1000), grammar_rules),
+    "grammar alternatives": (
+        (10, 100, 1000, 4000),
+        lambda n: (lambda w: Case(f'root ::= "(" root ")" | {" | ".join(map(json.dumps, w))}', f"(({w[n // 2]}))"))(
+            words(n)
+        ),
+    ),
+    "grammar depth": ((10, 100, 400), grammar_depth),
+    "grammar literal": (
+        (100, 1000, 10_000),
+        lambda n: Case(f'root ::= "(" root ")" | "{"word " * (n // 5)}"', f"(({'word ' * (n // 5)}))"),
+    ),
+    "grammar count": (
+        (10, 100, 1000),
+        lambda n: Case(f'root ::= "(" root ")" | ([a-z]{{1,9}} " "){{1,{n}}}', f"(({'word ' * 9}))"),
+    ),
+    "grammar brackets": ((10, 100, 1000), lambda n: Case('root ::= "[" root? "]" root?', "[" * n + "]" * n)),
+    "grammar list": (
+        (10, 100, 1000),
+        lambda n: Case('root ::= "(" (root ("," root)*)? ")" | [a-z]+', f"({','.join(words(n))})"),
+    ),
+    "grammar rows": (
+        (1, 8, 64),
+        lambda n: Case('root ::= "(" (root ("," root)*)? ")" | [a-z]+', f"({','.join(words(20))})", n),
+    ),
+}
 CURVES: dict[str, tuple[tuple[int, ...], Callable[[int], Case]]] = {
     "properties": ((10, 100, 1000), lambda n: members(n, 10)),
     "required properties": ((10, 100, 1000), lambda n: members(n, required=names(n))),
@@ -271,16 +337,27 @@ def written(document: Any) -> bytes:
 
 
 def lines_of(
-    curve: str, engines: list[Any], vocabulary: Vocabulary, tokenize: Tokenizer, budget: float, seconds: float
+    curve: str,
+    engines: list[Any],
+    grammars: list[Any],
+    vocabulary: Vocabulary,
+    tokenize: Tokenizer,
+    budget: float,
+    seconds: float,
 ) -> Iterator[list[Any]]:
     """One line per size and engine, for ``seconds`` of processor time and the size that is measured then."""
     until = time.process_time() + seconds
     refused: dict[str, str] = {}
-    for size in VOCABULARIES if curve == "vocabulary" else CURVES[curve][0]:
+    sizes = VOCABULARIES if curve == "vocabulary" else {**CURVES, **GRAMMARS}[curve][0]
+    for size in sizes:
         if time.process_time() > until:
             yield [curve, size, "both", f"not measured: the curve took more than {seconds:g} s", "", "", "", ""]
             continue
-        if curve != "vocabulary":
+        if curve in GRAMMARS:
+            case = GRAMMARS[curve][1](size)
+            yield from line_pair(curve, size, grammars, case, tokenize(case.document.encode()), budget, refused)
+            continue
+        if curve in CURVES:
             case = CURVES[curve][1](size)
             yield from line_pair(curve, size, engines, case, tokenize(written(case.document)), budget, refused)
             continue
@@ -331,7 +408,7 @@ def steps_within(chain: Chain, context: Context, vocabulary: Vocabulary) -> list
 
 
 def main() -> None:
-    every = (*CURVES, "vocabulary")
+    every = (*CURVES, *GRAMMARS, "vocabulary")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", nargs="*", choices=every, default=every)
     parser.add_argument("--near-limits", nargs="*", choices=NEAR_LIMITS, default=[*NEAR_LIMITS])
@@ -352,14 +429,17 @@ def main() -> None:
     show(heading("numba", "torch", "llguidance", "mistral-common"))
     tokenize = Tokenizer(vocabulary)
     engines: list[Any] = [Ours(vocabulary), LLGuidance(vocabulary)]
-    usual = members(20)
+    grammars: list[Any] = [OurGrammars(vocabulary), TheirGrammars(vocabulary)]
+    usual, simple = members(20), GRAMMARS["grammar list"][1](9)
+    for engine in grammars:
+        run(engine, simple, tokenize(simple.document.encode()), given.budget)
     for engine in engines:
         run(engine, usual, tokenize(written(usual.document)), given.budget)
     gc.disable()
     show(table(("curve", "size", "engine", "compile ms", "first mask ms", "step ms", "longest step ms", "times"), []))
     last: dict[str, float] = {}
     for curve in given.curves:
-        lines = [*lines_of(curve, engines, vocabulary, tokenize, given.budget, given.curve_seconds)]
+        lines = [*lines_of(curve, engines, grammars, vocabulary, tokenize, given.budget, given.curve_seconds)]
         show(rows_of(lines))
         last |= {str(line[0]): line[-1] for line in lines if line[-1] != ""}
     above = [f"{curve} ({times:.1f})" for curve, times in last.items() if times > 3]

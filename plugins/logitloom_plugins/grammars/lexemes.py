@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -200,11 +199,19 @@ class _Cutting:
         if large:
             return large
         following, first = self._following()
-        expected = {(i, j) for i, j in product(first, first)}
-        for i, j in self._same_text():
-            expected |= set(product(following[i], following[j]))
-        heads = [self._bytes(following[i]) for i in range(len(self.lexemes))]
-        return {self.lexemes[j] for i, j in sorted(expected) if self._goes_on(i, j, heads[i])}
+        same, longer = self._compared(following)
+        before: list[int] = [0] * len(self.lexemes)
+        for number, after in enumerate(following):
+            for each in after:
+                before[each] |= 1 << number
+
+        def expected(i: int, j: int) -> bool:
+            """Whether both can come first, or after texts that are equal."""
+            if (i in first and j in first) or before[i] & before[j]:
+                return True
+            return any(before[i] >> a & before[j] >> b & 1 for a, b in same)
+
+        return {self.lexemes[j] for i, j in longer if expected(i, j)}
 
     def _following(self) -> tuple[list[set[int]], set[int]]:
         """Per lexeme the lexemes that may come next, and the lexemes that may come first in a text."""
@@ -271,51 +278,73 @@ class _Cutting:
     def _automata(self) -> list[tuple[NDArray[np.int32], NDArray[np.bool_], int]]:
         made: list[tuple[NDArray[np.int32], NDArray[np.bool_], int]] = []
         for node in self.lexemes:
+            self._tracker.check_time()
+            text = _literal(node)
+            if text is not None:
+                made.append(_table_of(text))
+                continue
             dfa: Dfa = compile_pattern(self._pattern(node), budget=_BUDGET).trimmed()
             made.append((dfa.by_byte, np.asarray(dfa.accepting, dtype=np.bool_), dfa.start))
         return made
 
-    def _bytes(self, numbers: set[int]) -> NDArray[np.bool_]:
-        """``[256]``: bytes with which texts of these lexemes begin."""
-        found = np.zeros(256, dtype=np.bool_)
-        for number in numbers:
-            table, _, start = self._automata[number]
-            found |= table[start] != DEAD
-        return found
+    def _compared(self, following: list[set[int]]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+        """Pairs of different lexemes that share a text, and pairs of which a text of the first one, followed by a byte
+        that can come after it, begins a text of the second one; characters are never the second one.
 
-    def _same_text(self) -> list[tuple[int, int]]:
-        """Pairs of lexemes that share a text, both ways round, each with itself."""
-        count = len(self.lexemes)
-        pairs = [(i, i) for i in range(count)]
-        for i in range(count):
-            for j in range(i):
-                if self._meet(i, j, None):
-                    pairs += [(i, j), (j, i)]
-        return pairs
+        All lexemes are read at once, as long as a text begins texts of several of them.
 
-    def _goes_on(self, i: int, j: int, head: NDArray[np.bool_]) -> bool:
-        """Whether a text of lexeme ``i`` and a byte of ``head`` begin a text of lexeme ``j``."""
-        return not isinstance(self.lexemes[j], Chars) and self._meet(i, j, head)
-
-    def _meet(self, i: int, j: int, head: NDArray[np.bool_] | None) -> bool:
-        (left, ends, begin), (right, also_ends, other) = self._automata[i], self._automata[j]
-        seen = {(begin, other)}
-        waiting = [(begin, other)]
+        Args:
+            following: per lexeme the lexemes that may come next.
+        """
+        sizes = [len(table) for table, _, _ in self._automata]
+        starts = np.cumsum([0, *sizes[:-1]])
+        # The last row is that of the dead state, which is the last one here.
+        moved = [
+            np.where(table == DEAD, -1, table + at) for (table, _, _), at in zip(self._automata, starts, strict=True)
+        ]
+        table = np.concatenate([*moved, np.full((1, 256), -1)])
+        ends = np.concatenate([*[ends for _, ends, _ in self._automata], [False]])
+        owner = np.append(np.arange(len(sizes)).repeat(sizes), len(sizes))
+        heads = self._heads(
+            following, [table[at + begin] for at, (_, _, begin) in zip(starts, self._automata, strict=True)]
+        )
+        long = np.array([*(not isinstance(node, Chars) for node in self.lexemes), False])
+        going_on = table != -1
+        at_end = ends.nonzero()[0]
+        alone = owner[at_end[(going_on[at_end] & heads[owner[at_end]]).any(axis=1)]]
+        same, longer = set[tuple[int, int]](), {(i, i) for i in alone.tolist() if long[i]}
+        first = np.sort(starts + [begin for _, _, begin in self._automata])
+        seen, waiting = {first.tobytes()}, [first]
         while waiting:
-            self._steps -= 1
-            if self._steps % 64 == 0:
-                self._tracker.check_time()
+            states = waiting.pop()
+            self._steps -= len(states)
+            self._tracker.check_time()
             if self._steps < 0:
                 raise BudgetExceeded("Comparing lexemes takes too many steps.")
-            a, b = waiting.pop()
-            if ends[a] and (bool(also_ends[b]) if head is None else bool((right[b][head] != DEAD).any())):
-                return True
-            live = (left[a] != DEAD) & (right[b] != DEAD)
-            for pair in set(zip(left[a][live].tolist(), right[b][live].tolist(), strict=True)):
-                if pair not in seen:
-                    seen.add(pair)
-                    waiting.append(pair)
-        return False
+            numbers, going = owner[states], going_on[states]
+            ended = numbers[ends[states]].tolist()
+            same.update((i, j) for i in ended for j in ended if i != j)
+            for i in ended:
+                longer.update((i, j) for j in numbers[(going & heads[i]).any(axis=1) & long[numbers]].tolist())
+            # Bytes with fewer than two lexemes left tell nothing more.
+            bytes_left = (going.sum(axis=0) > 1).nonzero()[0]
+            for column in np.unique(table[np.ix_(states, bytes_left)], axis=1).T:
+                reached = np.sort(column[column >= 0])
+                if reached.tobytes() not in seen:
+                    seen.add(reached.tobytes())
+                    waiting.append(reached)
+        return same, longer
+
+    def _heads(self, following: list[set[int]], rows: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
+        """``[lexemes + 1, 256]``: the bytes that can come after each lexeme; ``rows`` are those of start states."""
+        begins = np.array(rows) != -1
+        known: dict[frozenset[int], NDArray[np.bool_]] = {}
+        found = np.zeros((len(rows) + 1, 256), dtype=np.bool_)
+        for number, after in enumerate(map(frozenset, following)):
+            if after not in known:
+                known[after] = begins[sorted(after)].any(axis=0)
+            found[number] = known[after]
+        return found
 
     def _size(self, node: Node, known: dict[str, int]) -> int:
         """Characters after references and repetitions are written out."""
@@ -339,6 +368,25 @@ class _Cutting:
         if isinstance(node, RuleChoice):
             return "(?:" + "|".join(map(self._pattern, node.options)) + ")"
         return "".join(map(self._pattern, node.parts))
+
+
+def _literal(node: Node) -> bytes | None:
+    """The only text of a node of single characters."""
+    parts = node.parts if isinstance(node, RuleSequence) else (node,)
+    found = []
+    for part in parts:
+        if not isinstance(part, Chars) or len(part.ranges) != 1 or part.ranges[0][0] != part.ranges[0][1]:
+            return None
+        found.append(chr(part.ranges[0][0]))
+    return "".join(found).encode()
+
+
+def _table_of(text: bytes) -> tuple[NDArray[np.int32], NDArray[np.bool_], int]:
+    """The automaton of one text: the table by byte, the accepting states, and the start."""
+    size = len(text)
+    table = np.full((size + 1, 256), DEAD, dtype=np.int32)
+    table[np.arange(size), np.frombuffer(text, dtype=np.uint8)] = np.arange(1, size + 1)
+    return table, np.arange(size + 1) == size, 0
 
 
 def _empty(node: Lexical, empty: set[str]) -> bool:
