@@ -171,6 +171,15 @@ def test_a_search_goes_to_what_alternatives_require() -> None:
     assert len(text) == shortest
 
 
+def test_a_search_for_a_number_of_members_finds_them_among_many_patterns() -> None:
+    """Though the search cannot look at all sets of three names."""
+    patterns = {f"^a{n}_": {"type": "integer"} for n in range(100)}
+    automaton = constraint_of({"type": "object", "patternProperties": patterns, "minProperties": 3}).schema
+    text = automaton.completion(automaton.start()) or b""
+    assert len(json.loads(text)) == 3
+    assert len(text) == len(b'{"":0,"a":0,"b":0}')
+
+
 def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that must differ make every position a new one."""
     most = 100_000

@@ -111,6 +111,8 @@ class CompletionMemory:
         self.contents: dict[Hashable, list[bytes]] = {}
         #: Members by name, as far as the hard atoms of their object say.
         self.members: dict[tuple[ObjectPlan, str], bytes] = {}
+        #: The bytes of the shortest member, by the hard atoms of its object.
+        self.shortest_members: dict[ObjectPlan, int] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self.nearest: dict[Content, NearestEnds | None] = {}
         #: By key what it took to find the entry.

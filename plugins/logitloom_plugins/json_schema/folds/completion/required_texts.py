@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Final, TypeGuard
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_WRITTEN
@@ -79,15 +80,37 @@ def required_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
 def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
     """A lower bound on the bytes that an object still needs after a member, its bracket not counted; 0 for arrays.
 
-    Each required member needs its name and its shortest value. Of several ways to satisfy an object the cheapest
-    counts.
+    Each required member needs its name and its shortest value, and each that only the number of members asks for as
+    much as the shortest member. Of several ways to satisfy an object the cheapest counts.
     """
     if isinstance(frame, ArrayFrame):
         return 0
     plan = frame.plan
     required = plan.required_names(frame.position, frame.missing)
-    needed = sum([_bytes_of(texts, plan, name) for name in required])
-    return needed + _least_for(texts, plan, frame.soft, frozenset(required))
+    needed = needed_directly = sum([_bytes_of(texts, plan, name) for name in required])
+    needed += _least_for(texts, plan, frame.soft, frozenset(required))
+    others = plan.least - max(frame.length, 0) - len(required) if plan.least else 0
+    return needed if others <= 0 else max(needed, needed_directly + others * _shortest_member(texts, plan))
+
+
+def _shortest_member(texts: LocalTexts, plan: ObjectPlan) -> int:
+    """A lower bound on the bytes of a comma and a member with any name, as far as the hard atoms say."""
+    memory = texts.memory
+    if plan in memory.shortest_members:
+        return memory.shortest_members[plan]
+    found, is_certain = memory.values.certainty(lambda: min(_member_sizes(texts, plan), default=0))
+    if is_certain:
+        memory.shortest_members[plan] = found
+    return found
+
+
+def _member_sizes(texts: LocalTexts, plan: ObjectPlan) -> Iterator[int]:
+    keys = plan.keys
+    for label in keys.bit:
+        name = texts.contents.name(keys, keys.automaton.start, label, frozenset())
+        values = short_values(texts, ValueConstraint(plan.hard_child(label)))
+        if name is not None and values:
+            yield len(name) + len('"":,') + min(map(len, values.values()))
 
 
 def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: frozenset[str]) -> int:
