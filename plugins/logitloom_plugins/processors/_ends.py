@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from logitloom import Context, HostTable
+from logitloom import Array, Context, HostTable, Processor
 from logitloom.errors import NeedsNotMet
 from logitloom_plugins.processors._token_table import check_ids
 
-__all__ = ["end_ids", "end_needs", "ends_table"]
+__all__ = ["EndProcessor", "end_needs"]
 
 
 def end_needs(eos: tuple[int, ...] | None, *others: str) -> frozenset[str]:
@@ -16,30 +18,46 @@ def end_needs(eos: tuple[int, ...] | None, *others: str) -> frozenset[str]:
     return frozenset(others) | (frozenset() if eos is not None else frozenset({"vocabulary"}))
 
 
-def end_ids(eos: tuple[int, ...] | None, context: Context, owner: str) -> tuple[int, ...]:
-    """The ids, at least one.
+class EndProcessor(Processor):
+    """What processors of end-of-sequence have in common. Subclasses declare the option ``eos``.
 
-    Args:
-        eos: the option, None for the tokenizer's.
-        context: of the start or of a step.
+    Attributes:
         owner: name of the processor, for messages.
-
-    Raises:
-        NeedsNotMet: if there is no such id.
-        OptionError: if an id lies outside the logits.
+        eos: the ids that end a sequence; ``None`` for those of the tokenizer.
     """
-    ids = eos if eos is not None else context.vocabulary.eos if context.vocabulary is not None else ()
-    if not ids:
-        name = context.vocabulary.name if eos is None and context.vocabulary is not None else "option 'eos'"
-        raise NeedsNotMet(
-            f"Processor {owner!r} finds no end-of-sequence id in {name}, so it cannot know what ends a row. Give the "
-            f"ids with the option 'eos'."
-        )
-    check_ids(ids, context.vocab_size, "eos", owner)
-    return tuple(ids)
+
+    owner: ClassVar[str]
+    eos: tuple[int, ...] | None
+
+    def init_state(self, context: Context) -> tuple[()]:
+        """Check the ids and upload them; no state.
+
+        Raises:
+            NeedsNotMet: if there is no end-of-sequence id.
+            OptionError: if an id lies outside the logits.
+        """
+        self._ends(context)
+        return ()
+
+    def _ends(self, context: Context) -> Array:
+        """``[1, n] int32``: the ids, on the device."""
+        return _table(self._end_ids(context)).on(context.backend)
+
+    def _end_ids(self, context: Context) -> tuple[int, ...]:
+        """The ids, at least one; errors as of :meth:`init_state`."""
+        eos, vocabulary, owner = self.eos, context.vocabulary, self.owner
+        ids = eos if eos is not None else vocabulary.eos if vocabulary is not None else ()
+        if not ids:
+            name = vocabulary.name if eos is None and vocabulary is not None else "option 'eos'"
+            raise NeedsNotMet(
+                f"Processor {owner!r} finds no end-of-sequence id in {name}, so it cannot know what ends a row. Give "
+                f"the ids with the option 'eos'."
+            )
+        check_ids(ids, context.vocab_size, "eos", owner)
+        return tuple(ids)
 
 
-def ends_table(ids: tuple[int, ...]) -> HostTable:
+def _table(ids: tuple[int, ...]) -> HostTable:
     """The ids as ``[1, n] int32``, uploaded once per backend."""
     table = _TABLES.get(ids)
     if table is None:

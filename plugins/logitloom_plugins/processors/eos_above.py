@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, Effect, Processor, option
+from logitloom import Array, Context, Effect, option
 from logitloom.arrays.backend import NEG_INF
-from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
+from logitloom_plugins.processors._ends import EndProcessor, end_needs
 
 __all__ = ["EosAbove"]
 
 
 @dataclass(frozen=True)
-class EosAbove(Processor):
+class EosAbove(EndProcessor):
     """Forbid everything but end-of-sequence ids in rows where one of them is more likely than ``p``.
 
     Audio models go on with noise after an end that was not sampled.
@@ -32,6 +32,7 @@ class EosAbove(Processor):
         Suno, "Bark: text-prompted generative audio model", 2023 (``min_eos_p`` of its semantic stage).
     """
 
+    owner = "eos_above"
     stage = "warp"
     effect = Effect("forbids", reads=("distribution", "ids"), keeps=("last",))
 
@@ -45,20 +46,10 @@ class EosAbove(Processor):
         """The vocabulary if the ids are not given."""
         return end_needs(self.eos)
 
-    def init_state(self, context: Context) -> tuple[()]:
-        """Check the ids and upload them; no state.
-
-        Raises:
-            NeedsNotMet: if there is no end-of-sequence id.
-            OptionError: if an id lies outside the logits.
-        """
-        ends_table(end_ids(self.eos, context, "eos_above")).on(context.backend)
-        return ()
-
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A softmax, and a masked fill."""
         backend, xp = context.backend, context.backend.xp
-        ids = ends_table(end_ids(self.eos, context, "eos_above")).on(backend)
+        ids = self._ends(context)
         index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
         ending = xp.max(backend.gather(backend.softmax(logits), index), axis=-1, keepdims=True) > self.p
         others = backend.set_at(logits > NEG_INF, index, False, True)

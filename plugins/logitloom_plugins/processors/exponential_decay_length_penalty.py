@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
-from logitloom import BIAS, Array, Context, Processor, option
-from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
+from logitloom import BIAS, Array, Context, option
+from logitloom_plugins.processors._ends import EndProcessor, end_needs
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
 
 __all__ = ["ExponentialDecayLengthPenalty"]
@@ -19,7 +19,7 @@ _WIDEST: Final = 1e20
 
 
 @dataclass(frozen=True)
-class ExponentialDecayLengthPenalty(Processor):
+class ExponentialDecayLengthPenalty(EndProcessor):
     """Raise the logits of end-of-sequence ids, exponentially in the number of tokens beyond a start.
 
     ``out = logits + abs(logits) * (factor ** (generated - start) - 1)`` for rows that generated more than ``start``
@@ -41,6 +41,7 @@ class ExponentialDecayLengthPenalty(Processor):
         ``exponential_decay_length_penalty``).
     """
 
+    owner = "exponential_decay_length_penalty"
     stage = "penalty"
     effect = BIAS.but(reads=("logit", "ids"))
 
@@ -57,20 +58,10 @@ class ExponentialDecayLengthPenalty(Processor):
         """The length, and the vocabulary if the ids are not given."""
         return end_needs(self.eos, "length")
 
-    def init_state(self, context: Context) -> tuple[()]:
-        """Check the ids and upload them; no state.
-
-        Raises:
-            NeedsNotMet: if there is no end-of-sequence id.
-            OptionError: if an id lies outside the logits.
-        """
-        ends_table(end_ids(self.eos, context, "exponential_decay_length_penalty")).on(context.backend)
-        return ()
-
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A store per end-of-sequence id and row."""
         backend, xp = context.backend, context.backend.xp
-        ids = ends_table(end_ids(self.eos, context, "exponential_decay_length_penalty")).on(backend)
+        ids = self._ends(context)
         beyond = backend.cast(xp.maximum(context.step - self.start, 0 * context.step), "float32")[:, None]
         index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
         ends = at_least_float32(backend, backend.gather(logits, index))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import MASK, Array, Context, Processor, option
+from logitloom import MASK, Array, Context, option
 from logitloom.arrays.backend import NEG_INF
-from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
+from logitloom_plugins.processors._ends import EndProcessor, end_needs
 
 __all__ = ["ForcedEos"]
 
 
 @dataclass(frozen=True)
-class ForcedEos(Processor):
+class ForcedEos(EndProcessor):
     """Forbid everything but end-of-sequence ids where the next token is the last one that has room.
 
     A row ends with its ``max_length``-th token at the latest. With ``include_prompt`` the prompt counts, as in
@@ -34,6 +34,7 @@ class ForcedEos(Processor):
         greatest length).
     """
 
+    owner = "forced_eos"
     stage = "constraint"
     effect = MASK
 
@@ -50,20 +51,10 @@ class ForcedEos(Processor):
         """The length, the prompt if it counts, and the vocabulary if the ids are not given."""
         return end_needs(self.eos, "length", *(("prompt",) if self.include_prompt else ()))
 
-    def init_state(self, context: Context) -> tuple[()]:
-        """Check the ids and upload them; no state.
-
-        Raises:
-            NeedsNotMet: if there is no end-of-sequence id.
-            OptionError: if an id lies outside the logits.
-        """
-        ends_table(end_ids(self.eos, context, "forced_eos")).on(context.backend)
-        return ()
-
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A comparison and a masked fill."""
         backend, xp = context.backend, context.backend.xp
-        ids = ends_table(end_ids(self.eos, context, "forced_eos")).on(backend)
+        ids = self._ends(context)
         index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
         others = backend.set_at(logits > NEG_INF, index, False, True)
         last = (self._length(context) == self.max_length - 1)[:, None]
@@ -71,7 +62,7 @@ class ForcedEos(Processor):
 
     def forced_tokens(self, context: Context) -> list[list[int]]:
         """The end id of each row that must end now, if there is a single end id."""
-        ids = end_ids(self.eos, context, "forced_eos")
+        ids = self._end_ids(context)
         due = (context.backend.to_numpy(self._length(context)) == self.max_length - 1).tolist()
         return [[ids[0]] if here and len(ids) == 1 else [] for here in due]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import MASK, Array, Context, Processor, option
+from logitloom import MASK, Array, Context, option
 from logitloom.arrays.backend import NEG_INF
-from logitloom_plugins.processors._ends import end_ids, end_needs, ends_table
+from logitloom_plugins.processors._ends import EndProcessor, end_needs
 
 __all__ = ["MinTokens"]
 
 
 @dataclass(frozen=True)
-class MinTokens(Processor):
+class MinTokens(EndProcessor):
     """Forbid every end-of-sequence id while a row has generated fewer than ``n`` tokens.
 
     The prompt does not count (``min_new_tokens`` of transformers), or it does with ``include_prompt`` (``min_length``).
@@ -33,6 +33,7 @@ class MinTokens(Processor):
         G. Klein et al., "OpenNMT: open-source toolkit for neural machine translation", 2017 (minimum decoding length).
     """
 
+    owner = "min_tokens"
     stage = "constraint"
     effect = MASK
 
@@ -47,21 +48,11 @@ class MinTokens(Processor):
         """The length, the prompt if it counts, and the vocabulary if the ids are not given."""
         return end_needs(self.eos, "length", *(("prompt",) if self.include_prompt else ()))
 
-    def init_state(self, context: Context) -> tuple[()]:
-        """Check the ids and upload them; no state.
-
-        Raises:
-            NeedsNotMet: if there is no end-of-sequence id.
-            OptionError: if an id lies outside the logits.
-        """
-        ends_table(end_ids(self.eos, context, "min_tokens")).on(context.backend)
-        return ()
-
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A store per end-of-sequence id and row."""
         if self.n == 0:
             return logits, state
-        ids = ends_table(end_ids(self.eos, context, "min_tokens")).on(context.backend)
+        ids = self._ends(context)
         length = context.length if self.include_prompt else context.step
         assert length is not None
         index = context.backend.xp.where(length[:, None] < self.n, ids, -1)
