@@ -20,6 +20,7 @@ from logitloom.automata import (
     intersection,
 )
 from logitloom.automata.automaton_kernels import HostKernels
+from logitloom.automata.cache import default_cache
 from logitloom.automata.deterministic import alphabet
 from logitloom.automata.lift.lift import lift
 from logitloom.automata.lift.trie import vocabulary_trie
@@ -128,6 +129,8 @@ def told(broken: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[
     monkeypatch.setattr(kernels, "_load_kernels", lambda wait: broken)
     kernels.look_for_kernels_again()
     vocabulary_trie.__globals__["_CACHE"].clear()
+    # A constraint remembers that its kernels have failed.
+    default_cache().clear()
     monkeypatch.setattr(alphabet, "_alphabets", BoundedCache(256))
     monkeypatch.setattr(utf8, "_partitions", BoundedCache(256))
     with warnings.catch_warnings(record=True) as caught:

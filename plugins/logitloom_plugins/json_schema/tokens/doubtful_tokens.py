@@ -58,18 +58,30 @@ class DoubtfulTokens:
         self._size = size
         self._lengths = np.diff(vocabulary.offsets)
 
-    def left_out(self, row: TokenSet, position: Position, most: float = _MOST_READ) -> tuple[TokenSet, bool]:
+    def can_repeat(self, position: Position) -> bool:
+        """Whether a token may repeat an item or a name; after the row of the position has been found."""
+        return bool(self._in_distinct(position) or self._machine.numbering.tracked)
+
+    def _in_distinct(self, position: Position) -> bool:
+        """Whether an array of different items is open or can be opened by a token.
+
+        A machine that has gone on with a text in the middle of an array has not visited the state that opens the array.
+        """
+        return bool(position.items.frame or self._machine.numbering.opening)
+
+    def left_out(self, row: TokenSet, position: Position, most: float | None = None) -> tuple[TokenSet, bool]:
         """A row without the tokens that the machine refuses when it reads them one by one.
 
         Args:
             row: the tokens that may come if items and names may be repeated.
             position: where they may come.
-            most: the work after which the tokens that were not read are left out, too.
+            most: the work after which the tokens that were not read are left out, too; ``None`` for the work of a mask.
 
         Returns:
             The rest of the row, and whether all tokens were read.
         """
-        work = _Work(most, 1 + (0 if position.stack is None else len(position.stack.entry.names) // _COMPARED))
+        names = 0 if position.stack is None else len(position.stack.entry.names)
+        work = _Work(_MOST_READ if most is None else most, 1 + names // _COMPARED)
         parts = [*self._at(position, work)]
         if not parts:
             return row, True
@@ -109,7 +121,7 @@ class DoubtfulTokens:
     def _at(self, position: Position, work: _Work) -> Iterator[NDArray[np.int32]]:
         """Token ids ``[n] int32`` that include every token that repeats an item or a name; some occur twice."""
         machine, numbering = self._machine, self._machine.numbering
-        if numbering.opening:
+        if self._in_distinct(position):
             # A token that ends an item and repeats it, or ends another, has a comma or goes on with this one.
             if not position.items.frame:
                 yield _containing(self._vocabulary, rb"\[.*,")

@@ -196,7 +196,7 @@ class _Masks:
         among them, and the others that are found first.
         """
         row, whole = self._row(position.state, position.stack)
-        if not (self._numbering.opening or self._numbering.tracked):
+        if not self._doubtful.can_repeat(position):
             return row if whole else self._with_completion(row, position)
         found, are_all = self._doubtful.left_out(row, position)
         if whole and are_all:
