@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar
 from logitloom_plugins.grammars.lexemes import lexed
@@ -48,6 +49,8 @@ _DIRECTIVE: Final = re.compile(r"^\s*%llguidance\b", re.MULTILINE)
 
 #: Remainders of ``multipleOf`` that the engine is given: each takes it 2 to 6 microseconds and cannot be interrupted.
 _MOST_REMAINDERS: Final = 300_000
+#: Seconds of processor time that the engine takes at most for a character of usual schemas; it cannot be interrupted.
+_SECONDS_PER_CHARACTER: Final = 8e-6
 
 
 class LLGuidance:
@@ -67,7 +70,8 @@ class LLGuidance:
 
         Raises:
             UnsupportedSchema: with the engine's own words.
-            BudgetExceeded: the engine would follow too many remainders of numbers.
+            BudgetExceeded: the engine would follow too many remainders of numbers, or take longer than is left of the
+                time of :func:`logitloom.automata.compilation_budget.at_most`.
         """
         if not formats and _mentions(schema, "format"):
             raise UnsupportedSchema(
@@ -83,6 +87,11 @@ class LLGuidance:
             space = "" if whitespace == "compact" else " "
             options |= {"item_separator": "," + space, "key_separator": ":" + space}
         text = json.dumps(schema if isinstance(schema, dict) else {} if schema else {"not": {}})
+        if len(text) * _SECONDS_PER_CHARACTER > (left := BudgetTracker(Budget(seconds=math.inf)).remaining):
+            raise BudgetExceeded(
+                f"{_NAME} may take {len(text) * _SECONDS_PER_CHARACTER:.2g} seconds for a schema of {len(text)} "
+                f"characters, and {max(left, 0):.2g} are left. Shorten the schema, or raise max_seconds."
+            )
         try:
             grammar = llguidance.LLMatcher.grammar_from_json_schema(text, overrides=options)
         except ValueError as error:

@@ -175,7 +175,8 @@ class Json(ConstraintProcessor):
         check_keywords(document, error=bool(self.strict))
         object.__setattr__(self, "_document", document)
         if self.engine in ("llguidance", "xgrammar"):
-            return None, self._by_library(self.engine, document)
+            with at_most(self.max_seconds):
+                return None, self._by_library(self.engine, document)
         # Processor time of all engines that are tried.
         clock = BudgetTracker(Budget(seconds=self.max_seconds), "the schema")
         try:
@@ -185,7 +186,8 @@ class Json(ConstraintProcessor):
             if self.engine == "table" or clock.remaining <= 0 or _longest_listed(document) > self.max_states:
                 raise
             try:
-                return None, self._by_library("llguidance", document)
+                with at_most(clock.remaining):
+                    return None, self._by_library("llguidance", document)
             except LogitloomError as other:
                 if self.strict is False and isinstance(error, UnsupportedSchema):
                     return self._table(document, False), None

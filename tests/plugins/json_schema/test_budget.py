@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.automata import Budget
+from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import LogitloomError
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from tests.plugins.json_schema.test_hostile import HOSTILE
@@ -86,6 +86,19 @@ def made_up(dice: random.Random, depth: int) -> Any:
         if dice.random() < 0.25:
             schema[keyword] = value
     return schema
+
+
+def test_the_clock_is_read_for_every_listed_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, check = [0], BudgetTracker.check_time
+
+    def counted(tracker: BudgetTracker) -> None:
+        read[0] += 1
+        check(tracker)
+
+    monkeypatch.setattr(BudgetTracker, "check_time", counted)
+    compile_schema({"enum": [[i, i + 1] for i in range(700)]})
+    # Once per state, and while its formula, its values and the selection among them are made.
+    assert read[0] > 3 * 700
 
 
 @settings(max_examples=40)

@@ -313,6 +313,16 @@ def test_multiples_that_an_engine_would_follow_for_minutes_are_refused(engine: s
         processors.load(("json", {"schema": schema, "engine": engine, "max_states": 1000}))
 
 
+@pytest.mark.extras
+@pytest.mark.parametrize("engine", ["auto", "llguidance"])
+def test_an_engine_that_cannot_be_interrupted_gets_no_schema_that_takes_longer_than_is_left(engine: str) -> None:
+    pytest.importorskip("llguidance")
+    schema = {"enum": [[i, i + 1] for i in range(9000)]}
+    with pytest.raises(BudgetExceeded, match="more than 1000 subschemas|may take .* seconds for a schema of .* left"):
+        processors.load(("json", {"schema": schema, "engine": engine, "max_states": 1000, "max_seconds": 0.5}))
+    assert processors.load(("json", {"schema": schema, "engine": engine, "max_states": 1000})).labels == ("json",)
+
+
 @pytest.mark.parametrize("engine", ["auto", "table"])
 @pytest.mark.parametrize("schema", IMPOSSIBLE, ids=["string", "object"])
 def test_a_schema_that_no_value_satisfies_is_refused_when_the_chain_is_made(schema: Any, engine: str) -> None:

@@ -207,4 +207,4 @@ def _numbered(byte_class: NDArray[np.uint8], table: NDArray[np.int64], accepting
     renumber = np.full(len(rows) + 1, DEAD, dtype=np.int32)
     renumber[queue] = np.arange(len(queue))
     columns, byte_class = _merged_columns(renumber[table[queue]], byte_class)
-    return Dfa(byte_class, columns, accepting[queue])
+    return Dfa(byte_class, columns, accepting[queue], trim=True)

@@ -20,9 +20,10 @@ def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
     frontier = np.array([start])
     while len(frontier):
         seen[frontier] = True
-        targets = np.zeros(len(table) + 1, dtype=bool)
-        targets[np.maximum(table[frontier], -1)] = True
-        frontier = (targets[:-1] & ~seen).nonzero()[0]
+        targets = table[frontier]
+        targets = targets[targets >= 0]
+        # Only what was found is looked at: a long automaton has as many levels as states.
+        frontier = np.unique(targets[~seen[targets]])
     return seen
 
 

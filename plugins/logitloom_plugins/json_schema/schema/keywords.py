@@ -237,6 +237,7 @@ class Keywords:
         return conjunction(parts)
 
     def _equals(self, node: SchemaNode, value: JSONValue, relative: str) -> Formula:
+        self.document.tracker.check_time()
         kind = type_of(value)
         if kind in ("null", "true", "false"):
             return True
@@ -290,6 +291,7 @@ class Keywords:
         self, node: SchemaNode, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
     ) -> Formula:
         """Several schemas as one formula, in which their common part stands once."""
+        self.document.tracker.check_time()
         if joined is not conjunction:
             branches = [branch for branch in branches if branch is not False]
         if joined is conjunction or len(branches) < 2:
@@ -390,6 +392,7 @@ class Keywords:
 
     def _scalars(self, number: int) -> list[tuple[str, JSONValue]] | None:
         """The values that a node allows, with their types, if these are listed and none is an array or object."""
+        self.document.tracker.check_time()
         found: list[tuple[str, JSONValue]] = []
         for kind in self.kinds(number):
             formula = self.of(number, kind)
