@@ -229,10 +229,34 @@ def test_arrays_of_many_items_are_completed_and_counted(schema: Any, shortest: A
     assert row_limits("json", constraint, [state], None, limited(least + 1)) == [least + 1]
 
 
-def test_what_is_unknown_about_a_limit_is_said() -> None:
-    constraint = constraint_of({"type": "array", "minItems": 10**7})
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "minItems": 10**7},
+        {"type": "string", "minLength": 10**11},
+        {"type": "object", "properties": {"a": {"type": "string", "minLength": 10**7}}, "required": ["a"]},
+        {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 10**7}},
+    ],
+    ids=["array", "string", "member", "item"],
+)
+def test_what_is_unknown_about_a_limit_is_said(schema: Any) -> None:
+    constraint = constraint_of(schema)
     with pytest.warns(UserWarning, match="No short text of the JSON Schema"):
         assert row_limits("json", constraint, [constraint.start()], None, limited(500)) is None
+
+
+def test_objects_without_a_short_end_have_no_bound() -> None:
+    """Where other types may come instead, the text has an end within the limit."""
+    long = {"type": "string", "minLength": 10**7}
+    constraint = constraint_of({"properties": {"a": long}, "required": ["a"]})
+    assert row_limits("json", constraint, [constraint.start()], None, limited(500)) == [500]
+    ids, _ = constraint.least_after(constraint.start())
+    assert not {token for token in ids.tolist() if WORDS.token_bytes[token][:1] == b"{"} & within(constraint, 500)
+
+
+def within(constraint: SchemaConstraint, left: int) -> set[int]:
+    ids, needed = constraint.least_after(constraint.start())
+    return set(ids[needed < left].tolist())
 
 
 def limited(tokens: int) -> Context:

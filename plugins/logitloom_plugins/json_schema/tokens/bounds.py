@@ -211,7 +211,9 @@ class TokenBounds:
         if self._has_many_ways(frame):
             return self._of_formulas(frame, layout)
         ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT)
-        tokens = max([self._tokens(b"," + end, layout) for end in ends], default=UNKNOWN)
+        if not ends:
+            return _NO_BOUND
+        tokens = max([self._tokens(b"," + end, layout) for end in ends])
         if frame.only_hard:
             # Of an object with a number of members the shortest text is another after each member, and its names are
             # others where they must differ.

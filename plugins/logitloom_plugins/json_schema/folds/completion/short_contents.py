@@ -17,7 +17,7 @@ __all__ = ["BYTES", "ORDER", "Canonical", "canonical", "longest_path", "represen
 
 #: Bytes of the longest content, of finitely many, whose length is found.
 _MOST_ROUNDS: Final = 256
-#: The most steps of one search.
+#: The most steps of one search, and the bytes of the longest content that it finds.
 _MOST_SEARCHED: Final = 1 << 19
 _CHARACTER: Final = ord("a")
 #: The bytes of strings; bytes that stand for themselves in JSON come first.
@@ -57,7 +57,7 @@ def several(
         # All characters are alike here, so only the number of them is looked for.
         points = [count, *[point for point in content.points if point > count]]
         length = next((point for point in points if content.ends(content_state, point) == label), None)
-        if length is not None:
+        if length is not None and length - count <= _MOST_SEARCHED:
             yield bytes([_CHARACTER]) * (length - count), label
         return
     columns: dict[int, list[int]] = {}
