@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -222,26 +223,31 @@ def test_a_refusal_names_as_many_allowed_processors_as_fit() -> None:
 def test_the_first_steps_and_the_distances_to_the_end_count_as_time_of_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
+    asked: list[str] = []  # the clock: the two methods take a second each, and nothing else takes time
+    monkeypatch.setattr(
+        chain_cache, "time", SimpleNamespace(thread_time=lambda: float(len(asked)), monotonic=time.monotonic)
+    )
 
-    def slowly(name: str, method: Any) -> Any:
+    def counted(name: str, method: Any) -> Any:
         def called(*args: Any, **more: Any) -> Any:
             asked.append(name)
-            begin = time.thread_time()
-            while time.thread_time() - begin < 0.05:
-                pass
             return method(*args, **more)
 
         return called
 
+    def admit(seconds: float, pattern: str) -> str:
+        store = ChainCache(Permissions(engine_seconds=seconds, seconds=1000.0), words, 3, engine="a server")
+        asked.clear()
+        return store.get([{"use": "regex", "options": {"pattern": pattern}}], admitting=True).chain.labels[0]
+
     words = Vocabulary([b"", b"a", b"b"], eos=[0])
-    given = [{"use": "regex", "options": {"pattern": "a+b"}}]
     chain_cache.prepare(words)
     for name in ("least_tokens", "allowed"):
-        monkeypatch.setattr(TokenAutomaton, name, slowly(name, getattr(TokenAutomaton, name)))
-    permitted = Permissions(engine_seconds=10.0, seconds=30.0)
-    assert ChainCache(permitted, words, 3, engine="a server").get(given, admitting=True).chain.labels == ("regex",)
+        monkeypatch.setattr(TokenAutomaton, name, counted(name, getattr(TokenAutomaton, name)))
+    assert admit(1000.0, "a+b") == "regex"
     assert {"least_tokens", "allowed"} <= set(asked)
-    refused = Permissions(engine_seconds=0.06, seconds=30.0)
+    needed = len(asked)
+    # Patterns as large as the first, of which nothing is known yet.
+    assert admit(needed, "b+a") == "regex"
     with pytest.raises(LogitloomError, match="does again and the first steps"):
-        ChainCache(refused, words, 3, engine="a server").get(given, admitting=True)
+        admit(needed - 1, "aa*b")
