@@ -182,11 +182,15 @@ def test_long_prompts_in_chunks_and_preempted_requests_stay_valid(engine: Any, m
 def test_an_error_in_one_row_ends_that_request_alone(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from logitloom_plugins.processors.choice import Choice
 
-    process, calls = Choice.process, []
+    process, running, failed = Choice.process, [], []
+
+    def arrivals() -> int:
+        running.append(True)  # asked for when the first request was admitted and has run
+        return 3
 
     def failing(self: Any, logits: Any, state: Any, context: Any) -> Any:
-        calls.append(logits.shape[0])
-        if len(calls) > 2:
+        if running:
+            failed.append(True)
             raise RuntimeError("a bug in a plug-in")
         return process(self, logits, state, context)
 
@@ -197,7 +201,8 @@ def test_an_error_in_one_row_ends_that_request_alone(engine: Any, monkeypatch: p
         "healthy": (PROMPTS[0], CHAINS["regex 1"], 24),
         "plain": (PROMPTS[1], None, 6),
     }
-    done = run(engine, requests, lambda: 3, {})
+    done = run(engine, requests, arrivals, {})
+    assert failed
     assert done["broken"][2] == "stop"
     assert len(done["broken"][1]) <= 4
     assert re.fullmatch(PATTERNS[1], done["healthy"][0])
