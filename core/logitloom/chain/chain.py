@@ -19,7 +19,7 @@ from logitloom.chain.plan import Segment, WholeRows
 from logitloom.chain.planning import planned
 from logitloom.chain.score_arguments import checked
 from logitloom.chain.state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
-from logitloom.chain.step_arguments import check_step, note, writable
+from logitloom.chain.step_checks import check_step, note, writable
 from logitloom.chain.steps import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.context import Context
 from logitloom.display.html_table import html_table

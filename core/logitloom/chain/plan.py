@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from logitloom.arrays.backend import Array
 from logitloom.chain.links import Link
-from logitloom.chain.step_arguments import note
-from logitloom.chain.steps import Step, checked_result
+from logitloom.chain.step_checks import checked_result, note
+from logitloom.chain.steps import Step
 from logitloom.context import Context
 
 __all__ = ["Plan", "Segment", "WholeRows"]

@@ -13,7 +13,7 @@ from logitloom.arrays.backend import Array, Backend
 from logitloom.arrays.row_operations import LOWER_BY_COUNT, as_arrays
 from logitloom.chain.links import Link
 from logitloom.chain.plan import Segment
-from logitloom.chain.step_arguments import note
+from logitloom.chain.step_checks import note
 from logitloom.context import Context
 from logitloom.masks.kernels import KernelFailed, host_kernels
 

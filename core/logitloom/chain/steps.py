@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.arrays.backend import NEG_INF, Array, library_of
+from logitloom.arrays.backend import NEG_INF, Array
 from logitloom.chain.links import Link
+from logitloom.chain.step_checks import checked_result
 from logitloom.context import Context
 from logitloom.errors import InvalidResult, InvalidSignature
 from logitloom.rows import tree as rows
 
-__all__ = ["Step", "check_state_is_taken", "checked_result", "checking_results", "restoring_forbidden"]
+__all__ = ["Step", "check_state_is_taken", "checking_results", "restoring_forbidden"]
 
 #: ``process`` with all arguments, resolved when the chain is built.
 Step = Callable[[Array, Any, Context], "tuple[Array, Any]"]
@@ -30,30 +31,6 @@ def restoring_forbidden(step: Step, link: Link) -> Step:
         return context.backend.masked_fill(logits, forbidden, NEG_INF), state
 
     return restoring
-
-
-def checked_result(result: Any, logits: Array, link: Link) -> tuple[Array, Any]:
-    """The result of a processor, if it is a pair of logits and a state. The check looks at no values.
-
-    Args:
-        result: what ``process`` returned.
-        logits: what it was given.
-        link: the processor.
-
-    Raises:
-        InvalidSignature: the result is no pair, or its logits are no array of the library, dtype and width of those
-            that were given; names the processor.
-    """
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise InvalidSignature(
-            f"Processor {link.label!r} must return (logits, state), but returned {type(result).__name__}."
-        )
-    out = result[0]
-    if out is not logits and not (
-        type(out) is type(logits) and out.shape == logits.shape and out.dtype == logits.dtype
-    ):
-        _check_form(out, logits, link.label, link.declared("branches"))
-    return result
 
 
 def checking_results(step: Step, link: Link) -> Step:
@@ -84,27 +61,6 @@ def check_state_is_taken(processor: Any, state: Any, label: str) -> None:
         raise InvalidSignature(
             f"Processor {label!r} makes a state in 'init_state', but its 'process' takes no state, so it is never used "
             f"and never changes. Add the argument: def process(self, logits, state, context)."
-        )
-
-
-def _check_form(out: Any, logits: Array, label: str, branches: int) -> None:
-    """Raise unless the returned logits are an array of the same library, dtype and width as the given logits.
-
-    Of several branches, the rows of one may be left.
-    """
-    if type(out) is not type(logits) and not (hasattr(out, "shape") and library_of(out) == library_of(logits)):
-        raise InvalidSignature(
-            f"Processor {label!r} got logits of {library_of(logits)} and returned {type(out).__qualname__} in their "
-            f"place. Return an array of the same library, dtype and shape."
-        )
-    count, width = logits.shape
-    if tuple(out.shape) not in ((count, width), (count // branches, width)):
-        raise InvalidSignature(
-            f"Processor {label!r} got logits {list(logits.shape)} and returned {list(out.shape)}; keep the shape."
-        )
-    if out.dtype != logits.dtype:
-        raise InvalidSignature(
-            f"Processor {label!r} got {logits.dtype} logits and returned {out.dtype}; keep the dtype."
         )
 
 

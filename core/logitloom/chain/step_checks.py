@@ -1,7 +1,7 @@
-"""The arguments of a step, checked before any processor sees them.
+"""What is checked at each step: the arguments before any processor sees them, and the result of each processor.
 
-A processor may rely on it: logits are floating, as wide as the vocabulary of the start, and there are as many rows of
-logits, of tokens and of the state.
+So a processor may rely on this: logits are floating, as wide as the vocabulary of the start, and there are as many rows
+of logits, of tokens and of the state.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from logitloom.arrays.backend import Array, library_of
+from logitloom.chain.links import Link
 from logitloom.context import Context, check_logits
-from logitloom.errors import InvalidContext, LogitloomError, StateMismatch
+from logitloom.errors import InvalidContext, InvalidSignature, LogitloomError, StateMismatch
 from logitloom.rows import tree as rows
 
-__all__ = ["check_step", "note", "writable"]
+__all__ = ["check_step", "checked_result", "note", "writable"]
 
 
 #: Types of arrays and elements of logits that were looked at, and of which backend: looking takes longer than a step.
@@ -65,6 +66,51 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
         raise InvalidContext(
             f"Tokens were accepted for {tokens.shape[0]} rows, but there are logits for {count} sequences. Give one "
             f"list per row; an empty one for a row that accepted nothing."
+        )
+
+
+def checked_result(result: Any, logits: Array, link: Link) -> tuple[Array, Any]:
+    """The result of a processor, if it is a pair of logits and a state. The check looks at no values.
+
+    Args:
+        result: what ``process`` returned.
+        logits: what it was given.
+        link: the processor.
+
+    Raises:
+        InvalidSignature: the result is no pair, or its logits are no array of the library, dtype and width of those
+            that were given; names the processor.
+    """
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise InvalidSignature(
+            f"Processor {link.label!r} must return (logits, state), but returned {type(result).__name__}."
+        )
+    out = result[0]
+    if out is not logits and not (
+        type(out) is type(logits) and out.shape == logits.shape and out.dtype == logits.dtype
+    ):
+        _check_form(out, logits, link.label, link.declared("branches"))
+    return result
+
+
+def _check_form(out: Any, logits: Array, label: str, branches: int) -> None:
+    """Raise unless the returned logits are an array of the same library, dtype and width as the given logits.
+
+    Of several branches, the rows of one may be left.
+    """
+    if type(out) is not type(logits) and not (hasattr(out, "shape") and library_of(out) == library_of(logits)):
+        raise InvalidSignature(
+            f"Processor {label!r} got logits of {library_of(logits)} and returned {type(out).__qualname__} in their "
+            f"place. Return an array of the same library, dtype and shape."
+        )
+    count, width = logits.shape
+    if tuple(out.shape) not in ((count, width), (count // branches, width)):
+        raise InvalidSignature(
+            f"Processor {label!r} got logits {list(logits.shape)} and returned {list(out.shape)}; keep the shape."
+        )
+    if out.dtype != logits.dtype:
+        raise InvalidSignature(
+            f"Processor {label!r} got {logits.dtype} logits and returned {out.dtype}; keep the dtype."
         )
 
 
