@@ -1,7 +1,7 @@
 """Which bytes may come in a state: the moves of states as codes of bytes, made state by state as texts visit them.
 
-The states between the characters of a string have specialised codes, because most bytes of texts stand there: a code
-for one byte without the moves for others, and one step over a run of characters. The codes equal those of the moves.
+Most bytes of a text stand between the quotes of strings. The states there have specialised codes: the code of one byte
+is found without the moves for others, and one step reads a run of characters. The codes equal those of the moves.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import Final
 
 from logitloom_plugins.json_schema.folds.numbering import DEAD, Numbering
 from logitloom_plugins.json_schema.grammar.contexts import StringContext, TextContext
-from logitloom_plugins.json_schema.grammar.moves import BLANKS, after_number, moves_between
-from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
+from logitloom_plugins.json_schema.grammar.moves import BLANKS, SchemaGrammar, after_number, moves_between
 from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, TextState
 from logitloom_plugins.json_schema.grammar.string_moves import StringMoves
 
@@ -28,8 +27,8 @@ class StringCodes:
     """The codes of states between the characters of strings, and the numbers of states inside strings.
 
     Args:
-        numbering: of the states.
-        moves: those inside strings.
+        numbering: the numbers of the states.
+        moves: the moves inside strings.
     """
 
     def __init__(self, numbering: Numbering, moves: StringMoves) -> None:
@@ -98,7 +97,7 @@ class StringCodes:
         if end == at:
             return number, at
         if content_state == context.start and isinstance(context, TextContext) and content.free and text.isascii():
-            # Every character leads back here.
+            # Every character leads back to this state of the content.
             count += end - at
         else:
             automaton = content.automaton
@@ -108,7 +107,7 @@ class StringCodes:
                 content_state = int(following[content_state, byte_class[byte]])
                 if content_state < 0:
                     return DEAD, end
-        # What can be completed could be completed before, so one question is enough.
+        # If the last state can be completed, so can the states on the way to it: one question is enough.
         return self.text(context, content_state, content.counted(count) if content.counts else 0), end
 
 
@@ -117,11 +116,11 @@ class ByteCodes:
 
     Args:
         grammar: which moves states have.
-        numbering: of the states.
+        numbering: the numbers of the states.
 
     Attributes:
         strings: the codes between the characters of strings.
-        codes: results of :meth:`sparse_row`, by number.
+        codes: results of :meth:`sparse_row`, by the number of the state.
     """
 
     def __init__(self, grammar: SchemaGrammar, numbering: Numbering) -> None:
@@ -139,7 +138,7 @@ class ByteCodes:
         state = numbering.states[number]
         codes: Codes = {}
         if isinstance(state, GapState):
-            # The states after more whitespace have the same codes but for how much may still come.
+            # Each further character of whitespace leaves the codes as they are, except those of whitespace.
             codes.update(self.sparse_row(numbering.number(state.before)) or {})
             for byte in BLANKS:
                 codes.pop(byte, None)
@@ -147,7 +146,7 @@ class ByteCodes:
                 more = numbering.number(state._replace(read=state.read + 1))
                 codes.update(dict.fromkeys(BLANKS, more))
         elif isinstance(state, NumberState):
-            # Most numbers are written digit by digit, and after each of them the same may follow.
+            # Most numbers are written digit by digit, and the same bytes may follow the number after each digit.
             following = after_number(state)
             if following is not None:
                 codes.update(self.sparse_row(numbering.number(following)) or {})

@@ -1,9 +1,13 @@
 """The texts of a schema as a pushdown automaton over bytes, made state by state as texts visit it.
 
-A state has a code for each byte, with one of three meanings: go to another state; begin a string, an object or an
-array, that is, push a return and enter the first state inside; or end one with a truth vector (pop). A *return* holds
-for each accepted truth vector the state in which the text goes on. Every state can be completed, so no text runs into a
-dead end.
+A state has a code for each byte. A code has one of three meanings:
+
+- the byte leads to another state;
+- the byte begins a string, an object or an array: push a return, and go to the first state inside;
+- the byte ends a string, an object or an array with a truth vector: pop the return.
+
+A *return* holds for each accepted truth vector the state in which the text goes on. Every state can be completed, so no
+text runs into a dead end.
 """
 
 from __future__ import annotations
@@ -12,17 +16,16 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar, cast
 
 from logitloom.automata import BudgetTracker
-from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes, Codes
+from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes
 from logitloom_plugins.json_schema.folds.distinct_items import DistinctItems
 from logitloom_plugins.json_schema.folds.numbering import DEAD, NO_NAMES, STATE_BYTES, Numbering
 from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader, name_of
 from logitloom_plugins.json_schema.folds.value_reader import ItemReader
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
-from logitloom_plugins.json_schema.grammar.moves import may_end
+from logitloom_plugins.json_schema.grammar.moves import SchemaGrammar, may_end
 from logitloom_plugins.json_schema.grammar.names import Linked, Name
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
-from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
-from logitloom_plugins.json_schema.grammar.states import DONE, GapState, Stack, State
+from logitloom_plugins.json_schema.grammar.states import DONE, GapState
 
 __all__ = ["DEAD", "DONE", "NO_NAMES", "STATE_BYTES", "Machine", "accepts", "name_of", "read"]
 
@@ -42,27 +45,28 @@ class Machine:
         numbering: the visited states.
         codes: which bytes may come in the visited states.
         items: the values that texts have written in arrays whose items must all be different.
-        distinct: whether such arrays can be completed.
+        reader: reads texts. The reader does not ask whether an array of different items can be completed.
+        distinct: tells whether an array of different items can be completed.
         start: the number of the first state.
     """
 
     def __init__(self, values: Satisfiability, whitespace: Whitespace, escapes: str) -> None:
         self.values, self.keywords, self.root = values, values.keywords, values.root
-        #: Held while states and rows are made: texts make them as they visit them, and all texts of a schema share
-        #: them.
+        #: Held while states and rows are made. All texts of a schema share them; the first text that visits a state
+        #: makes it.
         self.lock = self.keywords.lock
         self.whitespace = whitespace
         self.grammar = SchemaGrammar(values, whitespace, escapes)
         self.numbering = Numbering(values.tracker)
         self.codes = ByteCodes(self.grammar, self.numbering)
         self.items = ItemReader()
-        self._reader = TextReader(self.codes, self.numbering, self.items)
-        self.distinct = DistinctItems(self.items, self._reader, self.codes, self.numbering)
+        self.reader = TextReader(self.codes, self.numbering, self.items)
+        self.distinct = DistinctItems(self.items, self.reader, self.codes, self.numbering)
         self.budget = values.tracker.budget
         self.states = self.numbering.states
         self.satisfiable = values.possible(self.root)
-        self.number(DONE)
-        self.start = self.number(self.grammar.start())
+        self.numbering.number(DONE)
+        self.start = self.numbering.number(self.grammar.start())
 
     @property
     def description(self) -> str:
@@ -73,10 +77,10 @@ class Machine:
         return repr(parts)
 
     def fresh(self) -> Machine:
-        """The same automaton, of which nothing has been visited.
+        """A machine of the same schema and options, whose states no text has visited.
 
         Raises:
-            BudgetExceeded: if that takes too long.
+            BudgetExceeded: if making the machine takes too long.
         """
         tracker = BudgetTracker(self.budget, "the schema")
         self.keywords.forget_unfinished()
@@ -84,14 +88,10 @@ class Machine:
         tracker.stop_the_clock()
         return machine
 
-    # --- states and codes ------------------------------------------------------------------------------------------
-
-    def number(self, state: State) -> int:
-        """The number of a state."""
-        return self.numbering.number(state)
+    # --- states of other machines ------------------------------------------------------------------------------------
 
     def adopted(self, value: Part) -> Part:
-        """A state or a stack, or a part of one, of another machine of the schema: with what this one made of names."""
+        """A state or stack of another machine of the schema, with what this machine has made of the same names."""
         return cast("Part", self._adopted(value))
 
     def _adopted(self, value: object) -> object:
@@ -121,14 +121,10 @@ class Machine:
         }
         return make[kind](*parts)
 
-    def sparse_row(self, state: int) -> Codes | None:
-        """By byte the codes of a state that allows a small number of bytes; ``None`` in strings, between escapes."""
-        return self.codes.sparse_row(state)
-
     def before_gap(self, state: int) -> int:
-        """The state before the whitespace that was read; a state that whitespace does not lead to itself."""
+        """The state before the whitespace that was read; the given state itself if whitespace does not lead to it."""
         before = self.states[state] if state >= 0 else None
-        return self.number(before.before) if isinstance(before, GapState) else state
+        return self.numbering.number(before.before) if isinstance(before, GapState) else state
 
     def accepting(self, state: int) -> bool:
         """Whether the text may end in a state, if nothing is open."""
@@ -136,20 +132,16 @@ class Machine:
 
     # --- texts -----------------------------------------------------------------------------------------------------
 
-    def applied(self, code: int, stack: Stack) -> tuple[int, Stack]:
-        """State and stack after a code that begins or ends a value, or a name that may come twice."""
-        return self._reader.applied(code, stack)
-
     def read(self, reached: Position, text: bytes, can_end: bool = True) -> Position | None:
         """Read some bytes; ``None`` if they are not allowed.
 
         Args:
             reached: how far the text has been read.
             text: the bytes.
-            can_end: whether the items that must be different can still be completed so; otherwise it is enough that
-                none has come twice.
+            can_end: whether to refuse bytes after which an array of different items cannot be completed. Otherwise
+                only repeated items are refused.
         """
-        following = self._reader.read(reached, text)
+        following = self.reader.read(reached, text)
         if following is None or not can_end or not following.items.frame or self.distinct.has_completion(following):
             return following
         return None
@@ -160,7 +152,7 @@ class Machine:
 
 
 def read(machine: Machine, data: bytes) -> Position | None:
-    """How far some bytes lead; ``None`` if no accepted text begins with them."""
+    """The position after some bytes; ``None`` if no accepted text begins with them."""
     return machine.read(Position(machine.start), data)
 
 

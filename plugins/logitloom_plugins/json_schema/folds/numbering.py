@@ -8,7 +8,6 @@ from logitloom.automata import BudgetTracker
 from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE
 from logitloom_plugins.json_schema.grammar.members import TruthVector
 from logitloom_plugins.json_schema.grammar.names import Linked
-from logitloom_plugins.json_schema.grammar.schema_grammar import laid_out
 from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
     EndsName,
@@ -21,11 +20,12 @@ from logitloom_plugins.json_schema.grammar.states import (
     Stack,
     State,
     TextState,
+    laid_out,
 )
 
 __all__ = ["DEAD", "NO_NAMES", "STATE_BYTES", "NameEnd", "Numbering", "Operation", "Pop", "Push"]
 
-#: About the bytes that a state takes with its codes.
+#: Bytes of memory that a state takes with its codes, estimated.
 STATE_BYTES: Final = 1 << 10
 #: The code of a byte that must not come.
 DEAD: Final = -1
@@ -33,21 +33,21 @@ NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 class Push(NamedTuple):
-    """A value begins: remember the return and go to the state of a number."""
+    """A value begins: push a return and go to the state with a number."""
 
     back: Return
     target: int
 
 
 class Pop(NamedTuple):
-    """A value ends: go where the last return says for a truth vector, in a layout if that was found."""
+    """A value ends: pop a return and go to its state for a truth vector, in the layout that the value has decided."""
 
     truth: TruthVector
     layout: str
 
 
 class NameEnd(NamedTuple):
-    """A name ends that must not come twice in its object: if it has not come, go to the state of a number."""
+    """A name that must not come twice in its object ends: if it is new, go to the state with a number."""
 
     target: int
 
@@ -66,8 +66,8 @@ class Numbering:
     Attributes:
         states: by number.
         operations: by ``-2 - code``.
-        tracked: states inside names of which what is written must be remembered.
-        scarce: those of them inside names of which others might not be left.
+        tracked: states inside names that must not come twice, so that the text of the name must be remembered.
+        scarce: tracked states inside names of which only finitely many can still be written.
         opening: states in which an array whose items must all be different has just begun.
         pushed: the stack after each push, so that equal stacks are seldom different objects.
     """
@@ -110,7 +110,7 @@ class Numbering:
             return self.number(move.target)
         if isinstance(move, Enters):
             target = self.number(move.target)
-            # A walk over all states by number also comes to those after the value.
+            # Some walks visit all states by number; so the states after the value have numbers, too.
             for state in move.back.states.values():
                 self.number(state)
             return self._code_of(Push(move.back, target))
@@ -127,7 +127,7 @@ class Numbering:
         return known
 
     def after(self, back: Return, truth: TruthVector, layout: str = "") -> int:
-        """The number of the state after a value with a truth vector, in a layout if the value has decided that."""
+        """The number of the state after a value with a truth vector, in the layout that the value may have decided."""
         targets = self._after.get(back)
         if targets is None:
             targets = self._after[back] = {}

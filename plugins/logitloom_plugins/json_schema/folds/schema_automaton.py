@@ -17,7 +17,7 @@ from logitloom_plugins.json_schema.grammar.states import Stack, State
 
 __all__ = ["Configuration", "SchemaAutomaton"]
 
-#: Configurations, stacks, and values within arrays of different items, that are remembered.
+#: The most configurations, stacks, and values within arrays of different items, that one machine remembers.
 _MOST_REMEMBERED: Final = 1 << 18
 
 Result = TypeVar("Result")
@@ -30,16 +30,16 @@ class Configuration(Name):
     after each; the bytes of an unfinished member name that must not come twice; and, within an array of different
     items, the open arrays and objects and the unfinished item.
 
-    A machine numbers its states in the order of visits. A configuration holds the state itself, which names things by
-    what the schema says of them: formulas over the nodes of the schema, which are numbered when it is read, and states
-    of automata that are compiled from formulas. So it means the same in every process with an equal schema and options.
+    A machine numbers its states in the order of visits. A configuration holds the state itself. A state consists of
+    formulas over the nodes of the schema, which are numbered when the schema is read, and of states of automata that
+    are compiled from formulas. So a configuration means the same in every process with an equal schema and options.
 
     Attributes:
         state: the state of the innermost string, object or array.
         stack: where to go on after each of the open strings, objects and arrays.
         written: the bytes of an unfinished member name that must not come twice.
         items: within an array of different items, the open arrays and objects and the unfinished item.
-        position: a machine, and the same as a position of it; no part of the value.
+        position: a machine, and the position in it that equals the configuration; no part of the value.
     """
 
     position: tuple[Machine | None, Position] = None, Position(-1)
@@ -73,7 +73,7 @@ class SchemaAutomaton(ByteAutomaton):
     Attributes:
         machine: the visited states.
         configurations: the visited configurations, by position in the machine.
-        completions: of positions in the machine.
+        completions: the completions of positions in the machine.
 
     Example:
         >>> from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
@@ -103,11 +103,11 @@ class SchemaAutomaton(ByteAutomaton):
             self._remember(self.machine.fresh())
 
     def run(self, read: Callable[..., Result], configuration: Configuration, *arguments: object) -> Result:
-        """The result of a function at a position, with further arguments.
+        """The result of a function that gets the position of a configuration, and further arguments.
 
         Args:
             read: the function; called again in an empty machine if there is no room for the states that it visits.
-            configuration: the configuration of the position.
+            configuration: the configuration.
 
         Raises:
             BudgetExceeded: if there is no room in an empty machine either.
@@ -147,7 +147,8 @@ class SchemaAutomaton(ByteAutomaton):
         machine = self.machine
         if configuration.position[0] is not machine:
             machine.items.learn(configuration.items)
-            number, stack = machine.number(machine.adopted(configuration.state)), machine.adopted(configuration.stack)
+            number = machine.numbering.number(machine.adopted(configuration.state))
+            stack = machine.adopted(configuration.stack)
             position = Position(number, stack, configuration.written, configuration.items)
             configuration.position = machine, position
             self.configurations.setdefault(position, configuration)

@@ -37,13 +37,13 @@ _ASSERTIONS: Final[Assertions] = {
     "array": (array_formulas, evaluated_items),
     "object": (object_formulas, evaluated_properties),
 }
-#: Types whose formulas have atoms; of the others one stands for all.
+#: The types whose formulas have atoms; and ``null``, which stands for the types whose formulas have none.
 _CHECKED = ("null", "number", "string", "array", "object")
 #: Atoms that ask nothing of the values of members and items.
 _COUNTED: Final = frozenset(("req", "minp", "maxp", "mini", "maxi"))
-#: So many states of an object or array are looked at for alternatives that are too many.
+#: The most states of one object or array that are visited to find out whether there are too many alternatives.
 _FIRST_FRAMES: Final = 16
-#: Characters of a message that are about the keywords.
+#: The most characters of a message that list keywords.
 _MOST_TOLD: Final = 320
 _NOT_DISTINCT: Final = (
     f"that all items differ can be enforced where it must hold once the array begins; beside contains, beside minItems "
@@ -115,8 +115,8 @@ def compile_schema(schema: JSONValue, options: SchemaOptions | None = None, budg
 
 
 def _with_stored(schema: JSONValue, options: SchemaOptions, tracker: BudgetTracker, stored: object) -> Machine | None:
-    """Compile with the values that another process has stored; ``None`` if these are not the values of a schema."""
-    # A file that was forged holds any values: errors of all kinds say that they do not fit, but for limits.
+    """Compile with the values that another process has stored; ``None`` if they do not fit the schema."""
+    # A forged file may hold any values, so an error of any kind means that they do not fit. Errors of limits do not.
     try:
         if not isinstance(stored, tuple):
             return None
@@ -159,9 +159,9 @@ def _compiled(
                 _visit_constraints(values, values.root, leading)
         machine = Machine(values, options.whitespace, options.escapes)
         if machine.satisfiable:
-            # The first mask asks for these bytes in any case, and what is too large there is said now.
+            # The first mask needs these codes in any case. If they exceed a limit, that is an error before decoding.
             codes = machine.codes.sparse_row(machine.start) or {}
-            for number in [code if code >= 0 else machine.applied(code, None)[0] for code in codes.values()]:
+            for number in [code if code >= 0 else machine.reader.applied(code, None)[0] for code in codes.values()]:
                 machine.codes.every_code(number)
         repeatable |= values.repeatable
         if options.strict or not values.repeatable:
@@ -213,7 +213,7 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
                 if atom[0] == "unique":
                     found.add(number)
                 elif atom[0] == "any":
-                    # A text takes a state for each of its characters: too many are refused before decoding starts.
+                    # A listed text takes a state per character. Too many are refused before decoding starts.
                     tracker.check_states(max(map(len, atom[1]), default=0), "characters of a listed text")
                 for child in [child for part in atom[1:] for child in nodes_in(part)]:
                     if child not in parents:
@@ -230,13 +230,13 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
 def _visit_constraints(
     values: Satisfiability, root: ValueConstraint, nodes: Container[int], most: int | None = None
 ) -> None:
-    """Open every reachable object and array, so that what cannot be enforced is known at compilation.
+    """Open every reachable object and array, so that keywords which cannot be enforced are known at compilation.
 
     Args:
-        values: opens them.
+        values: opens objects and arrays.
         root: the constraint on the whole value.
-        nodes: values of other nodes are not visited.
-        most: so many states of each object or array are looked at; default: all.
+        nodes: the nodes whose values are visited.
+        most: the most states of each object or array that are visited; default: all.
 
     Raises:
         BudgetExceeded: if too many objects and arrays may be open.

@@ -86,7 +86,7 @@ class TextReader:
             begun, keys, mask = characters_of(written), state.context.keys, state.context.mask
             alike = [name for name in names if name.encode().startswith(begun) and keys.bit[keys.label(name)] & mask]
             return bool(keys.left(mask)[state.content_state] > len(alike))
-        # Digits above nine in one case: in the other they write the same.
+        # Hexadecimal digits in lower case are enough: in upper case they write the same characters.
         row = self._codes.sparse_row(number) or {}
         codes = [(code, bytes([byte])) for byte, code in row.items() if byte not in b"ABCDEF"]
         return any(self.has_another_name(code, names, written + byte) for code, byte in codes)
@@ -139,11 +139,11 @@ class TextReader:
             names = stack.entry.names
             if names and not self.has_another_name(state, names, written):
                 return None
-        # As the constructor does it, less a call.
+        # The same as calling the constructor, with one call of a function less.
         return tuple.__new__(Position, (state, stack, written, items))
 
 
 def name_of(written: bytes) -> str:
-    """The name of a member that is written like this between its quotes."""
+    """The name of a member, from the bytes between its quotes."""
     name: str = json.loads(b'"' + written + b'"')
     return name

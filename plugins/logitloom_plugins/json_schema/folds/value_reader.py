@@ -38,16 +38,17 @@ BLANKS: Final = b" \n\t\r"
 #: The characters of numbers.
 NUMBER: Final = b"0123456789-+.eE"
 _LITERALS: Final = (b"null", b"false", b"true")
-#: Bytes of an escape: of most characters, with digits, and of a pair of surrogates.
+#: The bytes of an escape with a letter, of an escape with digits, and of two escapes that write a pair of surrogates.
 _ESCAPE, _ONE_UNIT, _TWO_UNITS = 2, 6, 12
-#: Items and members that are listed again and again.
+#: The most items and members that are remembered as tuples.
 _MOST_LISTED: Final = 1 << 18
 
-#: One character as it is escaped.
+#: The complete escape of one character.
 _COMPLETE: Final = re.compile(rb"\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|\\[^u]")
 
 
-#: Of an array the canonical text of an item, of an object a name with the canonical text of its value; so ``Any``.
+#: An entry of an array is the canonical text of an item. An entry of an object is a pair of a name and the canonical
+#: text of its value. The type depends on the kind of the container, so ``Any``.
 Entry = Any
 
 
@@ -118,9 +119,9 @@ class ItemReader:
     """The values that texts have written.
 
     Attributes:
-        values: by canonical text the type, and of strings the characters as UTF-8, of arrays the items, of objects the
-            members.
-        digits: most digits after the point of a number among them.
+        values: by canonical text the type and the content of a value. The content of a string is its characters as
+            UTF-8, that of an array its items, and that of an object its members.
+        digits: the most digits after the point of any number that was read.
     """
 
     def __init__(self) -> None:
@@ -128,7 +129,7 @@ class ItemReader:
         self.digits = 0
         self._listed: dict[Linked[Entry], tuple[Entry, ...]] = {}
         self._listed_size = 0
-        #: By container, or by the items of one in which nothing else can recur.
+        #: Results of :meth:`recurring`: by the items of an outermost array, or by another container.
         self._recurring: dict[Linked[Entry] | Container | None, Recurring] = {}
         self._recurring_size = 0
 
@@ -150,12 +151,12 @@ class ItemReader:
             frame = frame.before
 
     def step(self, position: ItemPosition, byte: int, distinct: bool) -> ItemPosition | None:
-        """The position after one more byte; ``None`` if an item that must not, or a name, comes twice.
+        """The position after one more byte; ``None`` if a name, or an item that must be different, comes twice.
 
         Args:
             position: within an array of different items.
             byte: the byte.
-            distinct: whether it begins another.
+            distinct: whether the byte begins another array of different items.
         """
         frame, phase, text, _ = position
         assert frame is not None
@@ -204,7 +205,7 @@ class ItemReader:
         if phase != "name":
             return self._ended(frame, _quoted(text[1:]), "string", text[1:])
         name = text[1:]
-        # Readers of JSON keep only the last member of a name, so with another the value would change in the end.
+        # Readers of JSON keep only the last of several members with one name, so a second one would change the value.
         if any(name == other for other, _ in self.listed(frame.entry.done)):
             return None
         left = [w for w in frame.entry.candidates if any(name == other for other, _ in self.values[w][1])]
@@ -248,7 +249,7 @@ class ItemReader:
             self._recurring[key] = known
             self._recurring_size += known.size
             while self._recurring_size > _MOST_LISTED and len(self._recurring) > 1:
-                # The oldest goes first, because the next one is made from a recent one.
+                # The oldest entry is dropped first, because the next entry is made from a recent one.
                 self._recurring_size -= self._recurring.pop(next(iter(self._recurring))).size
         return known
 
@@ -273,7 +274,7 @@ class ItemReader:
         return Recurring(strings, len(of_type.get("number", ())), literals, arrays, objects)
 
     def _and_another(self, before: Recurring, text: bytes) -> Recurring:
-        """The same with the canonical text of one more item, which is different from all."""
+        """Recurring values after one more item with a canonical text, which is different from all earlier items."""
         kind, content = self.values[text]
         if kind == "number":
             return before._replace(numbers=before.numbers + 1)
@@ -319,7 +320,12 @@ def _quoted(content: bytes) -> bytes:
 
 
 def goes_on(position: ItemPosition, content: bytes) -> bool:
-    """Whether an escape may write what comes next in a string of which the beginning has been read."""
+    """Whether the escape that has been begun at a position can write the next character of a string.
+
+    Args:
+        position: a position inside a string whose beginning has been read.
+        content: the characters of the whole string as UTF-8.
+    """
     rest = content[len(position.text) - 1 :]
     if len(position.escape) < _ESCAPE:
         return bool(rest)
@@ -329,7 +335,10 @@ def goes_on(position: ItemPosition, content: bytes) -> bool:
 
 
 def characters_of(written: bytes) -> bytes:
-    """The characters, as UTF-8, of a name that is written like this after its quote; the last may only be begun."""
+    """The characters, as UTF-8, of the beginning of a name, as it is written after its quote.
+
+    An escape at the end that is not complete is left as it is.
+    """
     return _COMPLETE.sub(lambda escape: _escaped(escape[0]) or b"", written) if b"\\" in written else written
 
 

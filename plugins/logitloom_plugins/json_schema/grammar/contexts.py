@@ -17,7 +17,10 @@ __all__ = ["NameContext", "NumberContext", "StringContext", "TextContext"]
 
 
 class NumberContext(Name):
-    """The numbers for which formulas have one of some truth vectors: ``("number", formulas, vectors)``."""
+    """The numbers for which formulas have one of several truth vectors.
+
+    The parts of the name are ``"number"``, the formulas and the truth vectors.
+    """
 
     def __init__(self, parts: tuple[object, ...], automaton: MooreMachine) -> None:
         self.automaton = automaton
@@ -39,20 +42,20 @@ class NumberContext(Name):
 class StringContext(Name):
     """The strings that may come at one position of a text.
 
-    The parts of the name are what the context is made from.
+    The parts of the name are ``"string"`` or ``"name"`` and the values from which the context is made.
 
     Attributes:
         content: what the strings may hold.
         start: first state of the automaton of the content.
     """
 
-    #: Whether what is written must be remembered, because a name must not come twice.
+    #: Whether the text of the string must be remembered, because it is a name that must not come twice.
     tracks = False
-    #: Whether a name must not come twice, and only finitely many names go on from some state.
+    #: Whether the string is a name that must not come twice, and only finitely many names go on from some state.
     scarce = False
-    #: Whether a backslash may stand wherever a character may; ``None``: that depends on the state.
+    #: Whether a backslash may stand wherever a character may; ``None`` if the state decides.
     escapes: bool | None = None
-    #: Whether the string is a name that the schema mentions; such names are told from one another by their text alone.
+    #: Whether the string can only be one of the names that the schema mentions, without patterns.
     is_listed = False
 
     def __init__(self, parts: tuple[object, ...], content: Content) -> None:
@@ -60,9 +63,9 @@ class StringContext(Name):
         self.start = content.automaton.start
 
     def alive(self, state: int, count: int) -> bool:
-        """Whether a string whose content has got to a state, with some characters, can be completed."""
+        """Whether a string can be completed after a state of its content and a number of characters."""
         if not self.content.counts and state == self.start:
-            # All other states of the automaton lead to an end; the start is there in any case.
+            # Every other state of the automaton leads to an end. The start may lead to none if there is no content.
             return bool(self.content.found)
         return self.content.alive(state, count)
 
@@ -72,7 +75,7 @@ class TextContext(StringContext):
 
     @cached_property
     def unbounded(self) -> TextContext:
-        """The same without bounds on the length."""
+        """The strings without the bounds on their length."""
         return TextContext(("unbounded", *self.parts), Content(self.content.automaton))
 
 
@@ -85,8 +88,8 @@ class NameContext(StringContext):
         keys: the key automaton of the object.
         mask: the keys that may come, as bits of the key automaton's labels.
         below: per state of the key automaton the keys that the state can become.
-        plain: whether names are told from one another by their text alone, without patterns.
-        outside: states from this one on have read the beginning of a name that the schema mentions.
+        plain: whether no patterns and no ``propertyNames`` distinguish the names.
+        outside: the first state of those that have read the beginning of a name which the schema mentions.
         others: whether names that the schema does not mention may come.
         is_free: whether any characters may come between two characters.
     """

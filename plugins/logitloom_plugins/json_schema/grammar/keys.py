@@ -21,7 +21,7 @@ from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, enc
 
 __all__ = ["KeyParts", "Keys", "Label"]
 
-#: What is known of a member name: a name that the schema mentions, or flags of any other.
+#: The label of a member name: the name itself if the schema mentions it, otherwise its flags.
 Label = tuple[Literal["name"], str] | tuple[Literal["other"], tuple[bool, ...]]
 
 #: Names that are written as they are, without escapes.
@@ -146,7 +146,7 @@ class Keys:
         for state, i in ends.items():
             labels[base + state] = ("name", self.names[i])
         automaton = MooreMachine(byte_class, table, labels, base)
-        # What else would be read off the whole table: many bytes may come wherever other names may.
+        # Set here, because reading them off the whole table takes long. No state is narrow: other names may come.
         automaton.boundaries = boundaries + bytes([boundaries[state] for state in at])
         automaton.narrow = bytes(len(labels))
         return NameTree(automaton, [other] * base + below, children, at)
@@ -204,7 +204,11 @@ class Keys:
         return 1.0 if label[0] == "name" else float(self.left(self.bit[label])[self.automaton.start])
 
     def left(self, mask: int) -> NDArray[np.float64]:
-        """``[states]``: how many names with one of some labels, given as bits, go on from there, infinity included."""
+        """``[states]``: how many names with one of some labels can still be written after a state; maybe infinity.
+
+        Args:
+            mask: the labels, as bits.
+        """
         known = self._left.get(mask)
         if known is None:
             automaton = self.automaton

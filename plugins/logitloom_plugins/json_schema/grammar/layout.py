@@ -29,11 +29,11 @@ class Layout(NamedTuple):
     """How a text is laid out where a state stands.
 
     Attributes:
-        name: ``flexible``: any whitespace in each gap; ``compact``; ``spaced``; ``indent 2``; ``indent 4``. Before the
-            first gap of a text whose layout is not known a layout is ``open``, and ``flat`` if no line begins in that
-            gap; the first gap after a comma or colon then says whether the layout is ``compact`` or ``spaced``.
+        name: ``flexible`` (any whitespace in each gap), ``compact``, ``spaced``, ``indent 2`` or ``indent 4``. A text
+            under ``json_dumps`` begins with ``open``, because its layout is not known yet. If its first gap begins no
+            line, the layout is ``flat`` until the first gap after a comma or colon decides: ``compact`` or ``spaced``.
         depth: how deep the innermost object or array is; 0 where the depth makes no difference.
-        read: the number of characters of whitespace that were read in the gap, but for ``flexible``.
+        read: the number of characters of whitespace that were read in the gap; always 0 for ``flexible``.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Layout(NamedTuple):
 
 COMPACT: Final = Layout("compact")
 
-#: Whitespace that may fill a gap, each a beginning of the next, and the name of the layout after it.
+#: The whitespace that may fill a gap, and the name of the layout after it. Each whitespace begins with the one before.
 Fillings = list[tuple[bytes, str]]
 
 #: The layout before the text.
@@ -76,8 +76,13 @@ class Whitespace(NamedTuple):
 
 
 def fillings(layout: Layout, gap: str, ends: bool) -> Fillings:
-    """What may fill a gap: after ``comma``, ``colon`` or an ``open`` bracket, before a comma, colon or bracket that
-    ``close`` s something, or ``none`` around the whole text; with ``ends``, before a closing bracket.
+    """The whitespace that may fill a gap.
+
+    Args:
+        layout: the layout before the gap.
+        gap: the kind of gap: ``comma``, ``colon`` or ``open``: after a comma, a colon or an opening bracket;
+            ``close``: before a comma, a colon or a closing bracket; ``none``: around the whole text.
+        ends: whether a closing bracket follows.
     """
     name, depth = layout.name, layout.depth
     if name in _INDENTS:
@@ -92,7 +97,7 @@ def fillings(layout: Layout, gap: str, ends: bool) -> Fillings:
 
 
 def after_gap(name: str, depth: int) -> Layout:
-    """The layout after a gap, without a depth that makes no difference."""
+    """The layout after a gap; the depth is 0 where it makes no difference."""
     return Layout(name, depth if name == "open" or name in _INDENTS else 0)
 
 
@@ -116,16 +121,16 @@ def relaid(text: bytes, layout: Layout, gap: str, string_from: int | None = None
     """The rest of a compact text with the whitespace of a layout.
 
     Args:
-        text: without whitespace.
-        layout: of the gap where it begins, settled.
-        gap: the one in which it begins; ``close`` if in none.
-        string_from: if it begins in a string, from where on a quote ends that.
+        text: the rest of the text, without whitespace.
+        layout: the settled layout where the rest begins.
+        gap: the kind of gap in which the rest begins; ``close`` if it begins in no gap.
+        string_from: if the rest begins inside a string, the index from which on a quote ends that string.
     """
     return relaid_within(text, layout, gap, string_from)[0]
 
 
 def relaid_within(text: bytes, layout: Layout, gap: str, string_from: int | None = None) -> tuple[bytes, Layout]:
-    """The same, and the layout of what comes after the text if that ends a value."""
+    """The result of :func:`relaid`, and the layout of the text that follows, if the rest ends a value."""
     if layout.name in (FLEXIBLE, "compact"):
         return text, layout
     name, depth, read = layout
@@ -144,7 +149,7 @@ def relaid_within(text: bytes, layout: Layout, gap: str, string_from: int | None
 
 
 def _after_string(text: bytes, at: int) -> int:
-    """The index after the end of the string that an index is in."""
+    """The index after the quote that ends the string in which an index lies."""
     end = _CHARACTERS.match(text, at)
     assert end is not None
     return end.end() + 1

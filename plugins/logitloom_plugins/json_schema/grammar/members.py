@@ -29,13 +29,18 @@ from logitloom_plugins.json_schema.schema.formula import (
 __all__ = ["Container", "Effects", "Member", "TruthVector", "ValueConstraint", "answer", "settled", "split"]
 
 TruthVector = tuple[bool, ...]
-#: What makes the plans of frames, and the frames.
+#: The type that makes the plans of frames, and the type of the frames.
 Plans = TypeVar("Plans", contravariant=True)
 Container = TypeVar("Container")
 
 
 class ValueConstraint(NamedTuple):
-    """The constraint on a value: a formula over nodes that must hold, and formulas whose truth is to be determined."""
+    """The constraint on a value.
+
+    Attributes:
+        must: a formula over nodes that the value must satisfy.
+        extras: formulas over nodes. Their truth for the value is the truth vector of the value.
+    """
 
     must: Formula
     extras: tuple[Formula, ...] = ()
@@ -73,12 +78,13 @@ class Member(Generic[Plans, Container]):
     """The next member of a frame.
 
     Args:
-        demand: the constraint on its value.
-        after: from what makes plans, and the truth vector of its value, to the frame after it; ``None`` if there is
-            none.
+        demand: the constraint on the value of the member.
+        after: a function that gets the maker of plans and the truth vector of the value, and returns the frame after
+            the member; ``None`` if the container could not be completed.
 
     Attributes:
-        reached: the truth vectors that its values can have, each with the frame after it, once that is certain.
+        reached: the truth vectors that values of the member can have, each with the frame after the member; ``None``
+            until they are certain.
     """
 
     __slots__ = ("after", "demand", "reached")
@@ -99,9 +105,9 @@ def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Atom, ...], 
 def settled(
     frame: OpenFrame, value: Callable[[Atom], Formula], hard_kinds: frozenset[str]
 ) -> tuple[tuple[Atom, ...], Formula, tuple[Formula, ...]] | None:
-    """What is left of a frame's soft and extra formulas after ``value`` is substituted for their atoms.
+    """A frame's soft and extra formulas after ``value`` is substituted for their atoms.
 
-    Conjuncts of the soft formula that are single atoms become hard. ``None`` if the result cannot be satisfied.
+    Conjuncts of the soft formula that are single atoms become hard. ``None`` if the soft formula becomes false.
 
     Returns:
         The new hard atoms, the soft formula, and the extra formulas.
@@ -115,7 +121,7 @@ def settled(
 
 
 def answer(frame: OpenFrame, value: Callable[[Atom], Formula]) -> TruthVector | None:
-    """The truth vector of a frame that ends with the given truth of its atoms; ``None`` if it must not end so."""
+    """The truth vector of a frame that ends with a given truth of its atoms; ``None`` if the frame must not end so."""
     if frame.soft is not True and substitute(frame.soft, value) is not True:
         return None
     truth = tuple([substitute(extra, value) is True for extra in frame.extras]) if frame.extras else ()

@@ -1,19 +1,25 @@
-"""The moves of a state: what may be read there, what is entered or left by it, and where a text goes on.
+"""A compiled schema as a grammar: the moves of each state.
 
-Every move can be completed, so no text runs into a dead end. A keyword of JSON Schema that allows other texts changes
-the states and the moves, and no question about them.
+A move says what may be read in a state, what is entered or left, and where the text goes on.
+
+Every move can be completed, so no text runs into a dead end. Whoever adds a keyword of JSON Schema changes states and
+moves, and none of the questions about texts (:mod:`..folds`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from logitloom_plugins.json_schema.grammar import arrays, objects
-from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, after_gap, fillings, inside
-from logitloom_plugins.json_schema.grammar.members import ValueConstraint
-from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar, found_layout, state_in
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
+from logitloom_plugins.json_schema.grammar.contexts import NameContext, NumberContext, StringContext, TextContext
+from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, Whitespace, after_gap, fillings, inside
+from logitloom_plugins.json_schema.grammar.members import Member, TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
+from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.grammar.states import (
+    DONE,
     ArrayState,
     ColonState,
     DoneState,
@@ -31,13 +37,120 @@ from logitloom_plugins.json_schema.grammar.states import (
     StructureState,
     TextState,
     ValueState,
+    found_layout,
+    laid_out,
+    state_in,
 )
+from logitloom_plugins.json_schema.schema.formula import Formula
 
-__all__ = ["BLANKS", "after_number", "may_end", "moves_between"]
+__all__ = ["BLANKS", "SchemaGrammar", "after_number", "may_end", "moves_between"]
 
 BLANKS: Final = b" \n\t\r"
 _BRACKETS: Final = (("object", b"{"), ("array", b"["))
 _LITERALS: Final = (("null", b"null"), ("false", b"false"), ("true", b"true"))
+
+
+Container = TypeVar("Container", ObjectFrame, ArrayFrame)
+
+
+class SchemaGrammar:
+    """A compiled schema: the values from which moves are made.
+
+    Args:
+        values: which values satisfy the schema.
+        whitespace: where whitespace may stand.
+        escapes: how characters of strings may be written: ``any``, ``minimal`` or ``ascii``.
+    """
+
+    def __init__(self, values: Satisfiability, whitespace: Whitespace, escapes: str) -> None:
+        self.values = values
+        self.whitespace = whitespace
+        self.escapes = escapes
+        self._masks: dict[ObjectFrame, int] = {}
+        self._texts: dict[tuple[tuple[Formula, ...], frozenset[TruthVector]], TextContext] = {}
+        self._names: dict[tuple[ObjectFrame, Layout], NameContext] = {}
+        self._numbers: dict[tuple[tuple[Formula, ...], frozenset[TruthVector]], NumberContext] = {}
+        self._returns: dict[tuple[tuple[TruthVector, State], ...], Return] = {}
+
+    def start(self) -> State:
+        """The state before the whole value."""
+        return ValueState(self.values.root, self.returning({(): DONE}), self.whitespace.start, "none")
+
+    # --- parts of states -------------------------------------------------------------------------------------------
+
+    def text_context(self, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> StringContext:
+        """The strings for which formulas have one of some truth vectors."""
+        asked = formulas, wanted
+        context = self._texts.get(asked)
+        if context is None:
+            content = self.values.content(formulas)
+            if content.found - wanted:
+                content = content.restricted(lambda label: label in wanted)
+            context = self._texts[asked] = TextContext(("string", formulas, wanted), content)
+        return context
+
+    def name_context(self, frame: ObjectFrame, layout: Layout) -> NameContext:
+        """The names of members that may come next in an open object, in a layout."""
+        asked = frame, layout
+        context = self._names.get(asked)
+        if context is None:
+            context = NameContext(("name", frame, layout), frame, layout, self.key_mask(frame))
+            self._names[asked] = context
+        return context
+
+    def number_context(self, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> NumberContext:
+        """The numbers for which formulas have one of some truth vectors."""
+        every = self.values.number(formulas)
+        asked = formulas, wanted & every.found
+        context = self._numbers.get(asked)
+        if context is None:
+            automaton = every.restricted(lambda label: label in wanted) if every.found - wanted else every
+            context = self._numbers[asked] = NumberContext(("number", *asked), automaton)
+        return context
+
+    def returning(self, states: dict[TruthVector, State]) -> Return:
+        """The return with one state for each of some truth vectors."""
+        key = tuple(sorted(states.items(), key=lambda each: each[0])) if len(states) > 1 else tuple(states.items())
+        known = self._returns.get(key)
+        if known is None:
+            known = self._returns[key] = Return(("return", *key), dict(key))
+        return known
+
+    # --- members ---------------------------------------------------------------------------------------------------
+
+    def key_mask(self, frame: ObjectFrame) -> int:
+        """The keys that may come next, as bits of the key automaton's labels."""
+        known = self._masks.get(frame)
+        if known is None:
+            plan = frame.plan
+            if frame.only_hard and not frame.tracked and not plan.counts:
+                known = plan.next_keys(self.values, frame.position)
+            else:
+                known = 0
+                for label, member in objects.next_members(self.values, frame):
+                    if self.leads_on(member):
+                        known |= plan.keys.bit.get(label, 0)
+            self._masks[frame] = known
+        return known
+
+    def leads_on(self, member: Member[Satisfiability, Container]) -> bool:
+        """Whether some value of a member leaves a container that can be completed."""
+        return any(self.values.lives(frame) for _, frame in self.values.after(member))
+
+    def after_member(self, member: Member[Satisfiability, Container], layout: Layout) -> Return:
+        """Where a text goes on after a member of an object or array, if the container can be completed there."""
+        after, lives = self.values.after(member), self.values.lives
+        return self.returning({truth: state_in(frame, "next", layout) for truth, frame in after if lives(frame)})
+
+    # --- layouts ---------------------------------------------------------------------------------------------------
+
+    def relaid_return(self, back: Return, layout: Layout) -> Return:
+        """A return in a text whose layout has been found: each of its states gets that layout."""
+        found = found_layout(layout)
+        if not found:
+            return back
+        states = {truth: laid_out(state, found) for truth, state in back.states.items()}
+        return back if states == back.states else self.returning(states)
 
 
 def moves_between(grammar: SchemaGrammar, state: StructureState) -> Iterator[Move]:
@@ -74,9 +187,18 @@ def _of_gap(grammar: SchemaGrammar, state: GapState) -> Iterator[Move]:
 def _whitespace(
     grammar: SchemaGrammar, state: GapBase, gap: str, member: bool, ends: bool
 ) -> tuple[list[Move], Layout | None, Layout | None]:
-    """The moves over whitespace that may come; the layouts after it before a member, and before a closing bracket.
+    """The moves over whitespace in a gap, and the layouts after the gap.
 
-    Either layout is ``None`` if the gap must go on. The last two arguments tell which of the two may come at all.
+    Args:
+        grammar: the grammar.
+        state: the state in the gap.
+        gap: the kind of gap.
+        member: whether a member, an item or a value may follow the gap.
+        ends: whether a closing bracket may follow the gap.
+
+    Returns:
+        The moves; the layout before a member, and the layout before a closing bracket. A layout is ``None`` if more
+        whitespace must come first.
     """
     layout = state.layout
     if layout.name == FLEXIBLE:

@@ -11,10 +11,11 @@ Entry = TypeVar("Entry", bound=Hashable)
 
 
 class Name(frozenset[tuple[object, ...]]):
-    """A value that is known by its parts: plain values and other names.
+    """A value that is known by its parts, which are plain values and other names.
 
-    Subclasses hold what an automaton has made from the parts; they are equal to the plain name, and pickled as it. A
-    name is the set of this one tuple, because Python caches the hash of a frozen set.
+    A subclass also holds what an automaton has made from the parts. An object of a subclass equals the plain name of
+    the same parts, and is pickled as the plain name. A name is a frozen set of one element, the tuple of its parts,
+    because Python caches the hash of a frozen set.
 
     Example:
         >>> Name(("object", 1)) == Name(("object", 1)), Name(("object", 1)) == Name(("array", 1))
@@ -24,7 +25,7 @@ class Name(frozenset[tuple[object, ...]]):
     parts: tuple[object, ...]
 
     def __new__(cls, parts: tuple[object, ...], *made: object) -> Name:
-        """A name of some parts; what else a subclass is made from is no part of the value."""
+        """A name of some parts; further arguments are for the constructor of a subclass."""
         name = super().__new__(cls, (parts,))
         name.parts = parts
         return name
@@ -48,8 +49,8 @@ class Name(frozenset[tuple[object, ...]]):
 class Linked(frozenset[int], Generic[Entry]):
     """A persistent list: an entry, and the chain of the earlier entries; ``None`` is the empty chain.
 
-    Comparing and pickling take no recursion, so a chain may have any length. As a set it holds the hash of its entries
-    alone, because Python caches the hash of a frozen set.
+    Comparing and pickling take no recursion, so a chain may have any length. A chain is a frozen set of one number, the
+    hash of its entries, because Python caches the hash of a frozen set.
 
     Example:
         >>> Linked(2, Linked(1, None)) == Linked(2, Linked(1, None)), Linked(2, Linked(1, None)).entries()

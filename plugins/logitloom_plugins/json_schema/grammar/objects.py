@@ -47,16 +47,16 @@ class ObjectFrame(NamedTuple):
 
     Attributes:
         plan: the hard atoms.
-        position: index of the next declared name; the declared names before it are written or can no longer be.
+        position: index of the next declared name. Each declared name before it has been written or left out.
         length: number of members so far, at most the count limit; -1 if no formula bounds the number.
         missing: required names that are not declared and not written yet.
         soft: the soft formula.
         extras: formulas whose truth is determined at the end.
         wanted: the truth vectors of ``extras`` with which the object may be closed.
-        tracked: why an undeclared name must not be repeated: readers of JSON keep the last of equal names, so that the
-            members are fewer (``counted``, until there are enough), or that what a formula has found true of a value
-            is not (``judged``). The names written so far are then kept on the stack. Empty if names may be repeated.
-        left: in a tracked object the labels with no more names left than may be needed, and how many these are.
+        tracked: why an undeclared name must not be repeated; empty if it may be. Readers of JSON keep only the last of
+            equal names. So a repeated name makes the number of members smaller (``counted``, until there are enough),
+            or replaces a value about which a formula has been decided (``judged``). The stack holds the names.
+        left: in a tracked object the labels whose names may run out, each with the number of names left.
     """
 
     plan: ObjectPlan
@@ -142,8 +142,8 @@ class ObjectPlan(Name):
         self.counts = self.least > 0 or self.most is not None
         #: Cached results of :func:`skip`.
         self.skipped: dict[ObjectFrame, ObjectFrame | None] = {}
-        #: By frame what :func:`member` has found for it: the frames after declared names are omitted one by one, and
-        #: the members. The hash of a frame takes as long as a visit to its formulas, so each is looked up once.
+        #: Results of :func:`member` by frame: the frames after declared names are omitted one by one, and the members.
+        #: Hashing a frame takes as long as a visit to its formulas, so a frame is looked up once for all its members.
         self.found: dict[ObjectFrame, tuple[list[ObjectFrame | None], dict[Label, ObjectMember | None]]] = {}
         self._remembered = 0
         self._children: dict[Label, Formula] = {}
@@ -197,7 +197,7 @@ class ObjectPlan(Name):
         for name in (*[self.names[index] for index in self.required[at : self._valued_from]], *sorted(missing)):
             if not (yield ValueConstraint(self.hard_child(("name", name)))):
                 return False
-        # That a value exists never becomes false, so each name is asked once, not after each member.
+        # A value that exists once exists always, so each name is asked about once, not after each member.
         self._valued_from = min(self._valued_from, at)
         return True
 
@@ -256,18 +256,21 @@ def start_object(
 
 
 def counted(frame: ObjectFrame, label: Label, names: frozenset[str]) -> ObjectFrame:
-    """A tracked frame with the number of names that are left with a label, where that is no more than may be needed.
+    """A tracked frame with the number of names left for a label, if they may run out.
 
     Args:
         frame: the object before a name with the label.
         label: of undeclared names.
         names: the undeclared names that have come.
+
+    Returns:
+        The frame; unchanged if more names are left than may be needed.
     """
     open_ones = {atom for formula in frame.open_formulas for atom in atoms(formula)}
     counts = [atom[1] + 1 for atom in open_ones if atom[0] in ("minp", "maxp")]
     needed = max([frame.plan.least, *counts]) + len(open_ones)
     left = frame.plan.keys.count(label)
-    # Each of the names may have the label or not.
+    # First the names are counted as if all of them had the label, which is faster than asking for their labels.
     if left - len(names) <= needed and all(label != other for other, _ in frame.left):
         left -= sum(frame.plan.keys.label(name) == label for name in names)
         if left <= needed:

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
 from logitloom_plugins.json_schema.grammar.contexts import NumberContext, StringContext
 from logitloom_plugins.json_schema.grammar.keys import Label
-from logitloom_plugins.json_schema.grammar.layout import Layout
+from logitloom_plugins.json_schema.grammar.layout import COMPACT, Layout, settled
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.names import Linked, Name
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
@@ -38,6 +38,11 @@ __all__ = [
     "StructureState",
     "TextState",
     "ValueState",
+    "compacted",
+    "found_layout",
+    "laid_out",
+    "state_in",
+    "without_gap",
 ]
 
 
@@ -87,7 +92,12 @@ class NumberState(NamedTuple):
 
 
 class LiteralState(NamedTuple):
-    """``null``, ``false`` or ``true`` has begun: the rest of the literal, and the state after the literal."""
+    """``null``, ``false`` or ``true`` has begun.
+
+    Attributes:
+        rest: the rest of the literal.
+        target: the state after the literal.
+    """
 
     rest: bytes
     target: State
@@ -110,7 +120,13 @@ class ObjectState(NamedTuple):
 
 
 class ColonState(NamedTuple):
-    """The name of a member has ended: the object without the member, the label of the name, and the layout."""
+    """The name of a member has ended.
+
+    Attributes:
+        frame: the object without the member.
+        label: the label of the name.
+        layout: of the text within the object, and the whitespace read here.
+    """
 
     frame: ObjectFrame
     label: Label
@@ -128,7 +144,12 @@ class ArrayState(NamedTuple):
 
 
 class GapState(NamedTuple):
-    """Whitespace of any kind has been read in a gap: the state before the gap, and the number of characters."""
+    """Whitespace of any kind has been read in a gap.
+
+    Attributes:
+        before: the state before the gap.
+        read: the number of characters of whitespace.
+    """
 
     before: GapBase
     read: int
@@ -141,7 +162,7 @@ class TextState(NamedTuple):
     Attributes:
         context: the strings that may come.
         content_state: state of the automaton of their content.
-        characters: the number of characters, as far as bounds on the length depend on that.
+        characters: the number of characters; above the last bound on the length, that bound.
     """
 
     context: StringContext
@@ -186,14 +207,16 @@ State = (
     | DoneState
 )
 DONE: Final = DoneState()
+#: Layouts that are found in a text that was begun in another layout: by the first comma or colon in the text.
+_FOUND: Final = frozenset(("compact", "spaced"))
 
 
 class Opened(NamedTuple):
-    """What a stack holds of an open string, object or array.
+    """The entry of a stack for an open string, object or array.
 
     Attributes:
-        back: where the text goes on after it.
-        names: of an object the undeclared names that have come in it and must not come again.
+        back: where the text goes on after the string, object or array.
+        names: the undeclared names that have come in an object and must not come again; empty in other cases.
     """
 
     back: Return
@@ -212,7 +235,7 @@ class Reads(NamedTuple):
 
 
 class Enters(NamedTuple):
-    """One of some bytes begins a string, an object or an array: the text goes on at a return when that has ended."""
+    """One of some bytes begins a string, an object or an array. After its end the text goes on at the return."""
 
     read: bytes
     back: Return
@@ -224,8 +247,8 @@ class Leaves(NamedTuple):
 
     Attributes:
         read: the bytes.
-        truth: the truth vector of what ends.
-        layout: the name of the layout of the text, if what ends has decided it.
+        truth: the truth vector of the string, object or array.
+        layout: the name of the layout of the text, if the string, object or array has decided it; else empty.
     """
 
     read: bytes
@@ -243,3 +266,37 @@ class EndsName(NamedTuple):
 Move = Reads | Enters | Leaves | EndsName
 #: States outside strings.
 StructureState = ValueState | NumberState | LiteralState | ObjectState | ColonState | ArrayState | GapState | DoneState
+
+
+def found_layout(layout: Layout) -> str:
+    """The name of a layout that a comma or colon decides; empty for others."""
+    return layout.name if layout.name in _FOUND else ""
+
+
+def laid_out(state: State, layout: str) -> State:
+    """A state after a value in which the layout of the text was found."""
+    if isinstance(state, ObjectState | ArrayState) and state.layout.name == "flat":
+        return state._replace(layout=state.layout._replace(name=layout))
+    return state
+
+
+def compacted(state: State) -> State:
+    """The state in a text without whitespace, if a value begins there or has just begun."""
+    return state._replace(layout=COMPACT) if isinstance(state, ValueState | ObjectState | ArrayState) else state
+
+
+def without_gap(state: State) -> State:
+    """The state without whitespace that may be left out, in the layout with which a short completion goes on."""
+    if isinstance(state, GapState):
+        state = state.before
+    if isinstance(state, ValueState | ObjectState | ColonState | ArrayState):
+        layout = settled(state.layout)
+        return state if layout is state.layout else state._replace(layout=layout)
+    return state
+
+
+def state_in(frame: ObjectFrame | ArrayFrame, phase: str, layout: Layout) -> ObjectState | ArrayState:
+    """The state in an open object or array."""
+    if isinstance(frame, ObjectFrame):
+        return ObjectState(frame, phase, layout)
+    return ArrayState(frame, phase, layout)

@@ -28,12 +28,12 @@ __all__ = ["DIGITS", "StringMoves"]
 
 _SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX: Final = "0123456789abcdef"
-#: The bytes that the letters stand for.
+#: The characters that the letters write.
 _WRITTEN: Final = np.array([ord(character) for character in _SHORT.values()])
 _NO_CHOICE: Final = [(0, 0x1F)]
 _NOT_PRINTABLE: Final = [(0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0x10FFFF)]
-#: Code points that may be written with digits, by how characters may be written and whether the string is a name, in
-#: which only what must be is escaped.
+#: Code points that may be written with digits, by the rule of escapes and by whether the string is a name. In names
+#: only characters that need an escape are escaped.
 _POINTS: Final = {
     ("any", False): [(0, 0xD7FF), (0xE000, 0x10FFFF)],
     ("any", True): _NOT_PRINTABLE,
@@ -42,7 +42,7 @@ _POINTS: Final = {
     ("minimal", False): _NO_CHOICE,
     ("minimal", True): _NO_CHOICE,
 }
-#: The bytes with which these begin.
+#: The first bytes of these code points.
 _BEGIN: Final = {
     kind: tuple(
         byte for low, high in ranges for byte in (*range(low, min(high, 0x7F) + 1), *(LEADING if high >= 0x80 else ()))
@@ -50,9 +50,9 @@ _BEGIN: Final = {
     for kind, ranges in _POINTS.items()
 }
 _PLAIN: Final = tuple((plain.tolist(), frozenset(plain.nonzero()[0].tolist())) for plain in UNESCAPED)
-#: After a backslash and ``u``.
+#: The bytes that may follow a backslash and ``u``.
 DIGITS: Final = frozenset((_HEX + _HEX.upper()).encode())
-#: What goes on with an escape after so many of its characters, but for the letters that end it.
+#: By the number of characters of an escape the characters that may follow, without the letters that end an escape.
 _MARKS: Final = ("", "u", *[_HEX] * 4, "\\", "u", *[_HEX] * 4)
 _QUOTE, _BACKSLASH = b'"\\'
 
@@ -79,7 +79,7 @@ class StringMoves:
     # --- between escapes -------------------------------------------------------------------------------------------
 
     def steps_of(self, context: StringContext) -> dict[int, dict[int, int]]:
-        """Results of :meth:`steps` for a content, by state; all of them for names that are listed."""
+        """The results of :meth:`steps` that are known for a content, by state; for listed names, all results."""
         key = context.content.automaton, context.is_listed
         known = self._steps.get(key)
         if known is None:
@@ -211,9 +211,10 @@ class StringMoves:
 
 
 def _characters(written: str) -> list[tuple[int, int]]:
-    """The ranges of characters that an escape writes of which some has been written, the ``u`` included.
+    """The ranges of characters that an escape can still write, from the characters of the escape up to now.
 
-    The first of two UTF-16 units writes a range of characters, of which its pair writes one.
+    The characters of the escape include the ``u``. The first of two UTF-16 units stands for a range of characters. The
+    second unit chooses one of them.
     """
     unit = written[8:] if len(written) > 6 else written[2:]
     low, last = int(unit.ljust(4, "0"), 16), int(unit.ljust(4, "f"), 16)

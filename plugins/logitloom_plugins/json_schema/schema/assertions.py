@@ -17,7 +17,7 @@ from logitloom_plugins.json_schema.schema.schema_document import JSONValue, Sche
 __all__ = ["MOST_UNIQUE", "array_formulas", "finite", "number_formulas", "object_formulas", "string_formulas"]
 
 MOST_UNIQUE: Final = 20
-#: Most characters of a format, where that is part of it.
+#: The most characters of a text of a format, for formats that bound the length.
 _MOST_CHARACTERS: Final = {"hostname": 253}
 
 
@@ -96,7 +96,7 @@ def array_formulas(keywords: Keywords, node: SchemaNode) -> list[Atom]:
 def _unique(
     keywords: Keywords, node: SchemaNode, prefix: list[JSONValue], rest: JSONValue, named: tuple[str, str]
 ) -> list[Atom]:
-    """``uniqueItems``; where items have few possible values: none of them more than once."""
+    """``uniqueItems``. If items have few possible values: each value comes at most once."""
     children = [keywords.child(node, part, f"{named[0]}/{i}") for i, part in enumerate(prefix)]
     children.append(True if rest is None else keywords.child(node, rest, named[1]))
     values: dict[str, JSONValue] = {}
@@ -107,7 +107,7 @@ def _unique(
             number = keywords.document.number(node)
             return [] if number in keywords.repeatable else [("unique", number)]
     constants = [("s", keywords.constant(node, value, "/uniqueItems")) for value in values.values()]
-    # The bound on the number of items follows from the rest; it is given because finding it takes long.
+    # The bound on the number of items follows from the other parts. It is stated, because deriving it takes long.
     return [("maxi", len(values)), *[("contains", constant, 0, 1) for constant in constants]]
 
 

@@ -23,10 +23,10 @@ class _Case(NamedTuple):
 
     Attributes:
         condition: a formula over nodes.
-        everything: whether all properties or items are.
-        names, patterns: the properties that are.
-        prefix: how many items at the beginning are.
-        contained: a formula over nodes; items that satisfy it are.
+        everything: whether all properties or items are evaluated.
+        names, patterns: the names and patterns of the evaluated properties.
+        prefix: how many items at the beginning are evaluated.
+        contained: a formula over nodes; items that satisfy the formula are evaluated.
     """
 
     condition: Formula = True

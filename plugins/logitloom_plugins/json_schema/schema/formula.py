@@ -27,7 +27,8 @@ __all__ = [
     "substitute",
 ]
 
-#: An atom, as a keyword and its operands, or an operator and its parts: the types depend on the first; so ``Any``.
+#: A keyword with its operands (an atom), or an operator with its parts. The types of the other entries depend on the
+#: first entry, so ``Any``.
 Atom = tuple[Any, ...]
 Formula = bool | Atom
 Element = TypeVar("Element", bound=Hashable)
@@ -35,16 +36,16 @@ _OPERATORS: Final = frozenset("&|!1?")
 
 
 class Selection(NamedTuple):
-    """Alternatives of which one member of an object, or one item of an array, selects a few: a discriminated union.
+    """A discriminated union: one member of an object, or one item of an array, selects some of several alternatives.
 
-    The alternatives are numbered in groups: a value of the member belongs to one group, or satisfies none of them. The
-    number is asked bit by bit, so that a thousand groups take ten questions. As a formula a selection is the tuple of
-    ``"?"`` and a frozen set of it, which remembers its hash.
+    The alternatives are divided into numbered groups. A value of the member belongs to one group, or to none. The
+    number of the group is asked bit by bit, so a thousand groups take ten questions. As a formula a selection is the
+    tuple of ``"?"`` and a frozen set with the selection, because a frozen set remembers its hash.
 
     Attributes:
         member: the name of the member, or the index of the item.
         bits: formulas over nodes; the member's value satisfies entry ``i`` if bit ``i`` of its group's number is 1.
-        cases: by group what is left of the alternatives where the member has one of the group's values.
+        cases: by group the rest of the alternatives, if the member has one of the group's values.
         whole: the alternatives as a formula over other atoms.
     """
 
@@ -68,7 +69,7 @@ class Selection(NamedTuple):
         return found
 
     def replaced(self, value: Callable[[Atom], Formula]) -> Selection:
-        """The same selection with every atom replaced by a formula; this one if that changes nothing."""
+        """The selection with every atom replaced by a formula; the selection itself if no atom changes."""
         cases = tuple([substitute(case, value) for case in self.cases])
         whole = substitute(self.whole, value)
         if whole is self.whole and all(map(operator.is_, cases, self.cases)):
@@ -127,9 +128,9 @@ def exactly_one(parts: Iterable[Formula]) -> Formula:
 
 
 def factored(formulas: tuple[Formula, ...]) -> tuple[list[Atom], list[Formula]]:
-    """The common parts of several conjunctions, and what is left of each.
+    """The common parts of several conjunctions, and the rest of each conjunction.
 
-    At least one of the formulas holds, or exactly one, if the common parts hold and at least one of the rests does, or
+    At least one of the conjunctions holds if the common parts hold, and at least one of the rests. The same is true of
     exactly one.
     """
     first, *others = [dict.fromkeys(parts_of(formula)) for formula in formulas]
@@ -171,7 +172,7 @@ def atoms(formula: Formula, member: str | int | None = None) -> tuple[Atom, ...]
     if formula[0] not in _OPERATORS:
         return (formula,)
     found: dict[Atom, None] = {}
-    # By identity, because the hash of a long formula takes as long as a visit to its parts.
+    # Visited formulas are known by identity, because hashing a long formula takes as long as visiting its parts.
     seen: set[int] = set()
     stack: list[Formula] = [formula]
     while stack:
@@ -209,7 +210,10 @@ def nodes_in(part: object) -> list[int]:
 
 
 def substitute(formula: Formula, value: Callable[[Atom], Formula]) -> Formula:
-    """The formula with every atom replaced by a formula, and every selection by one, or else the atoms within it."""
+    """The formula with every atom replaced by a formula.
+
+    ``value`` is asked about a selection first. If it leaves the selection as it is, the atoms in it are replaced.
+    """
     if formula is True or formula is False:
         return formula
     kind = formula[0]

@@ -44,15 +44,15 @@ Assertions = Mapping[str, Sequence[Callable[["Keywords", SchemaNode], Sequence[F
 StringProblem = Callable[[str, str, Budget | None], str | None]
 
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
-#: Of a schema with no other keywords than these only ``type`` says which values are valid.
+#: In a schema that has only these keywords, ``type`` alone says which values are valid.
 _ONLY_TYPE: Final = frozenset(("type", "title", "description", "default", "examples", "$comment"))
-#: With more branches that no member tells apart a schema is looked at as a whole when it is compiled.
+#: If a schema has more branches that no member tells apart, its objects and arrays are visited when it is compiled.
 MANY_BRANCHES: Final = 24
 #: Fewer branches are read side by side.
 _LEAST_SELECTED: Final = 4
-#: The keywords whose atoms have the value of one member, or of one item.
+#: The atoms that constrain the value of one member or of one item.
 _PLACED: Final = frozenset(("prop", "item"))
-#: With so many earlier subschemas of a property a further one is compared.
+#: The most earlier subschemas of a property with which a further subschema is compared.
 _MOST_COMPARED: Final = 8
 _NAMES: Final = {
     "null": ("null",), "boolean": ("false", "true"), "number": ("number",), "integer": ("number",),
@@ -150,11 +150,11 @@ class Keywords:
         return known
 
     def forget_unfinished(self) -> None:
-        """Forget which formulas are being computed: none is, and an interruption may have left some noted."""
+        """Forget which formulas are being computed. Only an interruption leaves such notes behind."""
         self._active.clear()
 
     def kinds(self, number: int) -> Sequence[str]:
-        """The :data:`TYPES` that ``type`` or ``enum`` of a node allow: of all others it demands what none satisfies."""
+        """The :data:`TYPES` that ``type`` or ``enum`` of a node allow; no value of another type satisfies the node."""
         schema = self.document.nodes[number].schema
         if isinstance(schema, dict) and "$ref" not in schema:
             wanted, values = schema.get("type"), schema.get("enum")
@@ -169,7 +169,7 @@ class Keywords:
         return substitute(formula, lambda atom: self.of(atom[1], kind))
 
     def together(self, formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
-        """The same formulas, in which equal subschemas have one number."""
+        """The formulas with one number for all equal subschemas."""
         return tuple([substitute(formula, self._as_before) for formula in formulas])
 
     # --- one node ----------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Keywords:
 
     def _of_types(self, values: list[JSONValue]) -> dict[str, list[tuple[int, JSONValue]]]:
         """The values of ``enum`` by their type, each with its index."""
-        # The list is kept, so that its number stays its own.
+        # The list is kept, so that no other list gets the same identity.
         known = self._typed.get(id(values))
         if known is None:
             found: dict[str, list[tuple[int, JSONValue]]] = {}
@@ -318,7 +318,7 @@ class Keywords:
     def _selected(
         self, node: SchemaNode, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
     ) -> Formula | None:
-        """Branches as a selection by the first member, or item, of which each of them lists the values, if any."""
+        """Branches as a selection by the first member or item whose values each branch lists; ``None`` without one."""
         if len(branches) < _LEAST_SELECTED:
             return None
         tags = [
@@ -335,7 +335,10 @@ class Keywords:
     def _partly_selected(
         self, node: SchemaNode, branches: list[Formula], tags: list[dict[tuple[str, str | int], int]]
     ) -> Formula | None:
-        """Alternatives of which some are selected by one member or item, and some by another; ``None`` if none are."""
+        """Alternatives as several selections, each by a member or item of its own, and the other alternatives.
+
+        ``None`` if no member or item selects alternatives.
+        """
         often = Counter([place for tag in tags for place in tag])
         alone: list[Formula] = []
         groups: dict[tuple[str, str | int], list[tuple[Formula, JSONValue]]] = {}
@@ -365,7 +368,7 @@ class Keywords:
         place: tuple[str, str | int],
         listed: JSONValue,
     ) -> Formula | None:
-        """The selection of branches by a member or an item, of which each branch lists the values by their type."""
+        """The selection of branches by a member or an item; ``listed`` has the values that each branch lists for it."""
         holders: dict[tuple[str, JSONValue], list[int]] = {}
         for index, values in enumerate(listed):
             for value in values:
@@ -391,7 +394,7 @@ class Keywords:
         return conjunction([(*place, one_of(lists)), selection.formula])
 
     def _scalars(self, number: int) -> list[tuple[str, JSONValue]] | None:
-        """The values that a node allows, with their types, if these are listed and none is an array or object."""
+        """The values that a node allows, with their types; ``None`` if some are not listed, or arrays or objects."""
         self.document.tracker.check_time()
         found: list[tuple[str, JSONValue]] = []
         for kind in self.kinds(number):
@@ -407,7 +410,7 @@ class Keywords:
         return found
 
     def _as_before(self, atom: Atom) -> Formula:
-        """The atom with the first equal subschema in place of its own: branches often repeat subschemas."""
+        """The atom with the first subschema that equals its own, because branches often repeat subschemas."""
         *path, child = atom
         if not isinstance(child, tuple) or child[:1] != ("s",):
             return atom
@@ -494,7 +497,7 @@ class Keywords:
 
 
 def are_equal(one: JSONValue, other: JSONValue) -> bool:
-    """Whether two schemas are the same; false also where they are nested too deeply to be compared."""
+    """Whether two schemas are equal; false, too, if they are nested too deeply to be compared."""
     try:
         # Equality is fast, but does not tell 1 from true.
         return bool(one == other) and repr(one) == repr(other)

@@ -35,15 +35,15 @@ _ONE: Final = (
 _LIST: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAP: Final = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 
-#: A value of a JSON document, whose type is looked at where the value is read; so ``Any``.
+#: A value of a JSON document. Each reader checks the type of the value that it reads, so ``Any``.
 JSONValue = Any
 
-#: A schema with none of these has no subschemas, and neither changes nor has a name that others can refer to.
+#: A schema without these keywords has no subschemas, no name to which others can refer, and no base of its own.
 _PLACED: Final = frozenset(
     (*_ONE, *_LIST, *_MAP, "$schema", "id", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
 )
 
-#: For each dynamic anchor the outermost resource on the way here that has it.
+#: For each dynamic anchor the outermost resource with that anchor, among those through which the node was reached.
 Scope = tuple[tuple[str, str], ...]
 
 
@@ -53,7 +53,7 @@ class Dialect(NamedTuple):
     Attributes:
         name: ``draft4``, ``draft6``, ``draft7``, ``2019-09`` or ``2020-12``.
         number: for comparisons: 4, 6, 7, 8 (2019-09), 9 (2020-12).
-        asserted_formats: the values of ``format`` that are assertions unless told otherwise.
+        asserted_formats: the values of ``format`` that the draft takes as assertions.
     """
 
     name: str
@@ -80,7 +80,7 @@ _FORMATS_7: Final = _FORMATS_6 | {
 FORMATS: Final = _FORMATS_7 | {"duration", "uuid"}
 
 _LATEST: Final = Dialect("2020-12", 9, frozenset())
-#: A schema that names no draft: the latest, but people who write ``format`` there mean it.
+#: The dialect of a schema that names no draft: the latest draft, with formats enforced.
 _UNNAMED: Final = Dialect("2020-12", 9, FORMATS)
 #: By the URI of the meta-schema without scheme and fragment.
 _DIALECTS: Final[dict[str, Dialect]] = {
@@ -200,7 +200,7 @@ class Document:
         self.tracker = tracker
         self.nodes: list[SchemaNode] = []
         self._numbers: dict[tuple[int, str, Scope], int] = {}
-        #: Schemas that are in no document, so that their identities stay theirs.
+        #: Schemas that are in no document, kept so that no other schema gets the same identity.
         self._made: list[JSONValue] = []
         self._resolved: dict[tuple[str, str, Scope], int] = {}
         self._anchors: dict[tuple[str, str], SchemaNode] = {}
@@ -257,7 +257,7 @@ class Document:
             self._resources.setdefault(base, node)
             legacy = schema.get("id" if dialect.number == 4 else "$id")
             if dialect.number == 4 and isinstance(legacy, str):
-                # Also where it changes no base: whoever refers to it means this one.
+                # The name is noted even if the base stays the same, because references to it mean this schema.
                 self._resources.setdefault(urljoin(base, urldefrag(legacy)[0]), node)
             names: list[JSONValue] = [urldefrag(legacy)[1]] if dialect.number <= 7 and isinstance(legacy, str) else []
             names += [schema.get("$anchor")] if dialect.number >= 8 else []
@@ -327,7 +327,7 @@ class Document:
         return found
 
     def _entered(self, scope: Scope, node: SchemaNode) -> int:
-        """The number of a node whose resource is entered from a scope: what is further out comes first."""
+        """The number of a node whose resource is entered from a scope; anchors of the scope hide those of the node."""
         known = dict(scope)
         for anchor, places in self._dynamic.items():
             if anchor not in known and any(node.base == other.base for other in places):

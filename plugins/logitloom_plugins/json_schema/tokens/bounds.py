@@ -1,8 +1,8 @@
-"""How many tokens are needed at most after any token that may come next, without a look at the tokens.
+"""An upper bound on the tokens that are needed after any token that may come next, without a look at the tokens.
 
 A completion is counted part by part: the rest of each open object and array, and the values that one token can begin in
-them. A part takes as many tokens as the worst of its ends does, so the sum of parts is a bound on the tokens of the
-whole. A bound for a part holds wherever the part stands.
+it. The bound of a part is the number of tokens of its worst end. So the sum of the bounds of the parts is a bound for
+the whole completion. The bound of a part holds wherever the part stands.
 """
 
 from __future__ import annotations
@@ -49,26 +49,27 @@ from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["TokenBounds"]
 
-#: Entries of the memory, and members that are looked at for one of them.
+#: The most entries of the memory, and the most members that are examined for one entry.
 _MOST_REMEMBERED: Final = 1 << 14
 _MOST_LOOKED_AT: Final = 1 << 13
-#: States after a value, by what it satisfies, of which each is looked at.
+#: The most states after a value, one for each truth vector, that are all examined.
 _MOST_TARGETS: Final = 64
-#: Ways in which an object with one atom in its formulas may go on so that all of them are looked at.
+#: The most ways in which an object with one atom in its formulas may go on, if all of them are to be examined.
 _MOST_WAYS: Final = 1 << 12
-#: States of a content of which each is completed, and items whose texts are counted together.
+#: The most states of a content that are all completed, and the most items whose texts are counted together.
 _MOST_STATES: Final = 128
 _MOST_JOINED: Final = 64
 #: The longest run of one character that is counted.
 _MOST_ALIKE: Final = 1 << 12
-#: Bytes of the rest of an escape: of one without and with a second surrogate; and of an escaped byte.
+#: The bytes of the rest of an escape, without and with a second surrogate; and the bytes of an escaped byte.
 _ESCAPE, _SURROGATES, _ESCAPED = 5, 11, 6
-#: The layouts that a text may still have: of these a text is counted piece by piece, with whitespace between pieces.
+#: The layouts that are not decided yet. In these a text is counted piece by piece, with whitespace between the pieces.
 _UNDECIDED: Final = ("open", "flat")
 _PIECE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^"{}\[\],:]+', re.DOTALL)
 _GAPS: Final = re.compile(rb"[{}\[\],:]")
 _WIDEST_INDENT: Final = 4
-#: The rest of a string in which a token begins, and the pieces of JSON texts outside strings.
+#: The rest of a string in which a token begins, up to its quote; and the lexemes of JSON, where a string may be
+#: unfinished.
 _REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]|\\.)*"', re.DOTALL)
 _LEXEME: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\],:]|[-+.0-9eEtruefalsn]+', re.DOTALL)
 _BLANKS: Final = b" \t\r\n"
@@ -78,12 +79,12 @@ Brackets = frozenset[bytes]
 
 
 class _Bound(NamedTuple):
-    """Tokens at most.
+    """An upper bound on tokens.
 
     Attributes:
-        rest: that end what is open.
-        added: that end what a token begins in it.
-        looked_at: the members that were looked at.
+        rest: the tokens that end the open objects, arrays and strings.
+        added: the tokens that end the values which one token begins in them.
+        looked_at: the number of members that were examined.
     """
 
     rest: int
@@ -100,7 +101,7 @@ class TokenBounds:
     Args:
         machine: the pushdown automaton of the schema.
         parts: short texts of the parts of the schema.
-        farthest_end: the most tokens that an end of a text takes.
+        farthest_end: a function of a text: the most tokens that any end of the text takes.
         vocabulary: the tokens.
     """
 
@@ -112,7 +113,7 @@ class TokenBounds:
         self._known: dict[Hashable, _Bound] = {}
 
     def after_any(self, position: Position) -> int:
-        """The tokens that are needed at most after any token that may come at a position."""
+        """An upper bound on the tokens that are needed after any token that may come at a position."""
         frame, items = position.items.frame, 0
         while frame is not None:
             items += 0 if frame.entry.done is None else frame.entry.done.length
@@ -138,7 +139,7 @@ class TokenBounds:
         return found
 
     def _of_stack(self, stack: Stack, items: int) -> _Bound:
-        """The bound of what is open around the innermost string, object or array."""
+        """The bound of the objects and arrays that are open around the innermost string, object or array."""
         rest, added = 0, 0
         entries = [] if stack is None else [entry.back for entry in stack.entries()]
         for back in entries:
@@ -152,7 +153,7 @@ class TokenBounds:
         return _largest(self._of_state(target, items) for target in back.states.values())
 
     def _of_state(self, state: State, items: int) -> _Bound:
-        """The bound of a state without what is around its innermost string, object or array."""
+        """The bound of a state within its innermost string, object or array."""
         if isinstance(state, DoneState):
             return _Bound(0, 0)
         if isinstance(state, GapState):
@@ -175,7 +176,7 @@ class TokenBounds:
             frame, layout = state.context.frame, state.context.layout
             found = self._of_frame(frame, _place(layout), self._opened, items)
             return found._replace(added=found.added + escape)
-        # An object, an array, or what comes after a name.
+        # An object or an array; or the colon after a name, which belongs to an object.
         return self._of_frame(state.frame, _place(state.layout), self._opened, items)
 
     # --- objects and arrays -----------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class TokenBounds:
             frame: the object or array.
             layout: of its members.
             opened: the brackets that a token may open in it.
-            items: the items so far, at least.
+            items: a lower bound on the number of items so far.
         """
         if isinstance(frame, ArrayFrame) and frame.plan.distinct:
             return self._recalled(
@@ -199,7 +200,7 @@ class TokenBounds:
         return _Bound(min(rest.rest + added.rest, UNKNOWN), added.added, rest.looked_at + added.looked_at)
 
     def _of_rest(self, frame: Frame, layout: Layout) -> _Bound:
-        """The tokens that end an object or array, from there on or after more members."""
+        """The tokens that end an object or array, now or after more members."""
         if isinstance(frame, ArrayFrame) and frame.only_hard:
             return self._of_items(frame, layout)
         required = self._parts.required_texts(frame)
@@ -215,8 +216,8 @@ class TokenBounds:
             return _NO_BOUND
         tokens = max([self._tokens(b"," + end, layout) for end in ends])
         if frame.only_hard:
-            # Of an object with a number of members the shortest text is another after each member, and its names are
-            # others where they must differ.
+            # The shortest text of an object that counts its members changes after each member. Where names must
+            # differ, the names in that text change, too.
             names = self._parts.longest_name(frame) if isinstance(frame, ObjectFrame) and frame.tracked else 0
             tokens = max([self._bytes(b"," + end, layout) for end in ends]) + names
         elif isinstance(frame, ObjectFrame) and frame.tracked:
@@ -224,7 +225,7 @@ class TokenBounds:
         return _Bound(tokens, 0, looked_at)
 
     def _has_many_ways(self, frame: Frame) -> TypeGuard[ObjectFrame]:
-        """Whether an object with open formulas can go on in more ways than are looked at one by one."""
+        """Whether an object with open formulas can go on in more ways than are examined one by one."""
         if isinstance(frame, ArrayFrame) or frame.only_hard or frame.tracked or frame.plan.counts:
             return False
         key = "many", frame
@@ -235,7 +236,7 @@ class TokenBounds:
         return self._known[key].added > 0
 
     def _of_formulas(self, frame: ObjectFrame, layout: Layout) -> _Bound:
-        """The bound of :meth:`_of_rest` from what the formulas of an object can ask for."""
+        """The bound of :meth:`_of_rest`, computed from the members that the formulas of an object can ask for."""
         sizes = _MemberSizes(self._bytes, self._parts, frame, layout)
         most = most_for(frame, sizes)
         if most is None:
@@ -283,7 +284,7 @@ class TokenBounds:
         return _Bound(0, added, looked_at)
 
     def _of_distinct(self, frame: ArrayFrame, layout: Layout, opened: Brackets, items: int) -> _Bound:
-        """The bound of an array whose items must all be different: each may be the longest of a list of short ones."""
+        """The bound of an array of different items: each item may be the longest of a list of short items."""
         if not frame.only_hard:
             return _NO_BOUND
         more, plan, longest, added = max(frame.plan.least - frame.length, 0), frame.plan, 0, 0
@@ -355,7 +356,7 @@ class TokenBounds:
         return _Bound(self._farthest_end(piece), 0)
 
     def _of_gap(self, lines: int) -> _Bound:
-        """The tokens of any whitespace in a gap as deep as this, or of a space."""
+        """The most tokens of the whitespace of a gap at a depth, or of a space."""
         return _Bound(max(1, *[self._farthest_end(b"\n" + b" " * (2 * depth)) for depth in range(2 * lines + 1)]), 0)
 
     def _bytes(self, text: bytes, layout: Layout) -> int:
@@ -366,7 +367,7 @@ class TokenBounds:
 
 
 class _MemberSizes:
-    """The most bytes of the short members of an object, whatever its formulas ask of their values.
+    """The most bytes of the short members of an object, whatever its formulas demand of the values of the members.
 
     Args:
         bytes_of: the most bytes of a text in a layout.
@@ -375,8 +376,8 @@ class _MemberSizes:
         layout: of its members.
 
     Attributes:
-        density: the bytes of a member with whitespace to those without: the shortest text of an object can have more
-            gaps than the text that is counted, but its members are among these.
+        density: the largest ratio of the bytes of a member with whitespace to its bytes without whitespace. The
+            shortest text of an object can have more gaps than the text that is counted.
     """
 
     def __init__(
@@ -388,7 +389,7 @@ class _MemberSizes:
         self.density = 1.0
 
     def __call__(self, name: str | None) -> int:
-        """The bytes of a member with a name, its comma included; ``None``: of any member."""
+        """The bytes of a member with a name, its comma included; for ``None`` the most bytes of any member."""
         if name not in self._known:
             labels: Iterable[Label] = self._plan.keys.bit if name is None else [("name", name)]
             self._known[name] = max([self._of_label(label) for label in labels], default=0)
@@ -403,7 +404,7 @@ class _MemberSizes:
 
 
 def _deepest(text: bytes) -> int:
-    """How many objects and arrays are open at most within a text, beside those that were open before."""
+    """The most objects and arrays that a text opens within one another."""
     brackets = np.frombuffer(text, dtype=np.uint8)
     opened = (brackets == ord("{")) | (brackets == ord("["))
     closed = (brackets == ord("}")) | (brackets == ord("]"))
@@ -416,12 +417,12 @@ def _largest(bounds: Iterable[_Bound]) -> _Bound:
 
 
 def _place(layout: Layout) -> Layout:
-    """A layout without the whitespace that was read, and without a depth that makes no difference."""
+    """A layout without the whitespace that was read; the depth is 0 where it makes no difference."""
     return Layout(layout.name, layout.depth if layout.name != "flat" else 0)
 
 
 def _at_its_start(frame: Frame) -> Frame:
-    """The frame without its members, where no formula is open: it allows no fewer members."""
+    """The frame before its first member, if no formula is open. It allows every member that the given frame allows."""
     if not frame.only_hard:
         return frame
     if isinstance(frame, ArrayFrame):
@@ -440,10 +441,10 @@ def rest_of_escapes(vocabulary: Vocabulary) -> int:
 
 @lru_cache(maxsize=8)
 def opened_at_once(vocabulary: Vocabulary) -> Brackets:
-    """The brackets of the objects and arrays that one token opens and leaves open, each in the one before.
+    """The brackets of nested objects and arrays that one token can open and leave open, the outermost first.
 
-    ``b"[{"`` and others, and the beginnings of them. A token may begin outside strings, in a string, or after a
-    backslash.
+    For example ``b"[{"``; the beginnings of all such texts are listed, too. A token may begin outside strings, in a
+    string, or after a backslash.
     """
     flat = vocabulary.flat_bytes
     opening = ((flat == ord("{")) | (flat == ord("["))).nonzero()[0]
@@ -458,7 +459,7 @@ def opened_at_once(vocabulary: Vocabulary) -> Brackets:
 
 
 def _left_open(text: bytes) -> bytes:
-    """The brackets that a text opens outside strings and does not close; none if it is no part of a JSON text."""
+    """The brackets that a text opens outside strings and does not close; none if the text is no part of JSON."""
     opened, before, at = b"", b"", 0
     while at < len(text):
         if text[at] in _BLANKS:

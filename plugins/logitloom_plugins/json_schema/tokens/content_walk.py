@@ -4,7 +4,8 @@ The walk is :mod:`logitloom.automata.lift.level_walk`. A word is a token, or a r
 The table leaves quotes and backslashes to the caller, because the caller knows what follows the string.
 
 A walk takes a bounded time. Where no word can break a bound on the length, the table has no numbers of characters. Near
-a bound it has those that words reach, and where these are too many for a table each level computes its next states.
+a bound the table has the numbers of characters that words reach. If these are too many for a table, the next states are
+computed at each level.
 """
 
 from __future__ import annotations
@@ -31,31 +32,34 @@ from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["ContentWalk", "Ends", "Places"]
 
-#: Entries of a table that is made in a few milliseconds, and of one that has no numbers of characters.
+#: The most entries of a table with numbers of characters, which is made in a few milliseconds, and of one without.
 _MOST_ENTRIES: Final = 1 << 18
 _MOST_UNCOUNTED: Final = 1 << 22
-#: Numbers of states up to which it is marked which of them occur.
+#: The largest number of states for which an array of flags finds the states that occur.
 _MOST_MARKED: Final = 1 << 20
-#: States, with numbers of characters, of which it is asked whether bounds on the length matter.
+#: The most pairs of a state and a number of characters that are asked whether bounds on the length matter.
 _MOST_ASKED: Final = 1 << 19
-#: States from which all words have been walked.
+#: The most states whose walks of all words are remembered.
 _MOST_WALKED: Final = 4
-#: States whose paths are followed for more than one character.
+#: The most states of a table whose paths are followed for more than one character.
 _MOST_FOLLOWED: Final = 1 << 13
 _QUOTE, _BACKSLASH = b'"\\'
 
-#: Where strings end or an escape begins: a node, state and number of characters before it, and whether it is the end.
+#: Where strings end or escapes begin: a node, the state and the number of characters before it, and whether the string
+#: ends there.
 Ends = list[tuple[int, tuple[int, int], bool]]
 #: Numbers of words, nodes or pairs.
 Places = NDArray[np.int32] | NDArray[np.int64]
-#: Positions of words; for each of them an index into a list; that list, of states with numbers of characters; and ends.
+#: Positions of words; for each word an index into the list that follows; a list of states with numbers of characters;
+#: and ends.
 Reached = tuple[Places, NDArray[np.int64], list[tuple[int, int]], Ends]
 
 
 class _Table(WalkTable):
-    """The automaton of a content, with codes for quotes and backslashes: ``-2 - 2 * state``, and one less.
+    """The automaton of a content as a table.
 
-    Where characters are counted, its states are pairs: ``(count - first) * states + state``.
+    The code of a quote is ``-2 - 2 * state``, that of a backslash ``-3 - 2 * state``. Where characters are counted, a
+    state of the table is a pair: ``(count - first) * states + state``.
 
     Args:
         automaton: the table.
@@ -70,7 +74,7 @@ class _Table(WalkTable):
 
     def __init__(self, automaton: ByteTable, states: int, first: int) -> None:
         self._table, self.states, self.first = automaton, states, first
-        #: Which subtrees may be skipped, by the height of a trie for which that is known.
+        #: Which subtrees may be skipped, by the height of the trie.
         self._paths: dict[int, Paths] = {}
 
     @property
@@ -80,14 +84,14 @@ class _Table(WalkTable):
 
     @cached_property
     def loops(self) -> NDArray[np.bool_]:  # type: ignore[override]
-        """``[pairs] bool``: whether most ASCII characters lead back."""
+        """``[pairs] bool``: whether most ASCII characters lead back to the pair itself."""
         following, _, byte_class = self._table
         default = default_transitions(following, ascii_columns(byte_class[:128].tobytes()))
         loops: NDArray[np.bool_] = default == np.arange(len(following))
         return loops
 
     def pairs(self, begun: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
-        """Nodes with the table's states, of nodes with a state of the content and a number of characters each."""
+        """Nodes with states of the table, from nodes with a state of the content and a number of characters each."""
         return [(node, (count - self.first) * self.states + content_state) for node, content_state, count in begun]
 
     def step(self, states: Places, read: NDArray[np.uint8]) -> Places:
@@ -96,7 +100,7 @@ class _Table(WalkTable):
         return found
 
     def paths(self, trie: Trie, states: Places | None = None) -> Paths:
-        """Which characters leave the path that most characters take, counting them where the content does."""
+        """Which characters leave the path that most characters take."""
         following, _, byte_class = self._table
         heights = trie.longest
         if heights not in self._paths:
@@ -117,7 +121,7 @@ class _Table(WalkTable):
 
 
 class _Computed(WalkTable):
-    """The same without a table: the states after each byte are computed when they are asked for.
+    """The automaton of a content without a table: the states after a byte are computed when they are asked for.
 
     Args:
         context: the string.
@@ -176,7 +180,7 @@ class ContentWalk:
         Args:
             trie: the words.
             context: the string.
-            begun: nodes with the state of the content and the number of characters at each. None is below another.
+            begun: nodes with the state of the content and the number of characters at each. No node is below another.
 
         Returns:
             The positions of the words in the trie's order, and where strings end.
@@ -194,7 +198,7 @@ class ContentWalk:
         return walked.positions(trie), _ends(table, walked.left)
 
     def _keeps_within_bounds(self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]]) -> bool:
-        """Whether no word below some nodes leads where the bounds on the length leave no end."""
+        """Whether every word below some nodes leaves an end within the bounds on the length."""
         content = context.content
         if not content.counts or not begun:
             return False
@@ -206,23 +210,23 @@ class ContentWalk:
         return bool(np.all(content.all_alive(*every)))
 
     def reached(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> Reached:
-        """The same, and where each of the words leads.
+        """The words below nodes of a trie that stay inside a string, and where each word leads.
 
         Returns:
-            The positions of the words in the trie's order; for each of them an index into the list that comes next, of
-            states of the content with the number of characters; and where strings end.
+            The positions of the words in the trie's order; for each word an index into the list that follows; a list of
+            states of the content with numbers of characters; and where strings end.
         """
         if [node for node, _, _ in begun] == [0]:
             return self._from_root(trie, context, *begun[0][1:])
         return self._reached(self._table(context, trie, begun), trie, begun)
 
     def _from_root(self, trie: Trie, context: StringContext, state: int, count: int) -> Reached:
-        """The same for all words, remembered: where any character may come, by the number of characters."""
+        """:meth:`reached` for all words, remembered. Where any character may come, one walk serves for all counts."""
         content = context.content
         counts = content.counts and content.free
         table = None if counts else self._table(context, trie, [(0, state, count)])
         if counts:
-            # From how many characters on makes no difference to where the words lead.
+            # The walk begins with 0 characters; the real number is added to its results.
             key: Hashable = content.automaton, context.escapes is not False
             if key not in self._tables:
                 longest = trie.longest + 1
@@ -246,7 +250,7 @@ class ContentWalk:
         if not alive.all():
             kept = alive.take(which)
             positions, which = positions[kept], which[kept]
-        # Of other ends nobody could go on.
+        # Ends beyond the bounds are left out, because no text could go on there.
         ends = [(node, (at, content.counted(count + each)), is_end) for node, (at, each), is_end in ends
                 if content.alive(at, count + each)]  # fmt: skip
         return positions, which, states, ends
@@ -260,7 +264,7 @@ class ContentWalk:
         return positions, which, reached, _ends(table, walked.left)
 
     def _table(self, context: StringContext, trie: Trie, begun: list[tuple[int, int, int]]) -> _Table | _Computed:
-        """The table of a content: of all numbers of characters, or of those that the words reach if these are many."""
+        """The table of a content: with all numbers of characters, or, if they are many, with those that words reach."""
         content, automaton = context.content, context.content.automaton
         first, last = 0, content.points[-1] if content.counts else 0
         most = _MOST_ENTRIES if content.counts else _MOST_UNCOUNTED
@@ -300,7 +304,12 @@ class ContentWalk:
 
 
 def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each of some numbers below a size once, ascending, and their places in that order."""
+    """The different numbers of an array, ascending, and for each entry the place of its number among these.
+
+    Args:
+        numbers: the array.
+        size: a bound above all numbers.
+    """
     if size > _MOST_MARKED:
         return np.unique(numbers, return_inverse=True)
     here = np.zeros(size, dtype=bool)
@@ -309,7 +318,7 @@ def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64],
 
 
 def _ends(table: _Table | _Computed, left: list[list[int]]) -> Ends:
-    """The ends of nodes with the codes of quotes and backslashes."""
+    """The ends, from nodes with the codes of quotes and backslashes."""
     ends: Ends = []
     for node, code in left:
         count, content_state = divmod((-2 - code) >> 1, table.states)
@@ -318,7 +327,7 @@ def _ends(table: _Table | _Computed, left: list[list[int]]) -> Ends:
 
 
 def _counted_ends(trie: Trie, context: StringContext, begun: list[tuple[int, int, int]], ends: Ends) -> Ends:
-    """Ends of strings with the numbers of characters before them, of ends without."""
+    """Ends of strings with the numbers of characters before them, from ends without these numbers."""
     nodes = np.array([node for node, _, _ in ends], dtype=np.int64)
     roots, before = np.array([(node, count) for node, _, count in begun], dtype=np.int64).T
     above, between = characters_below(trie, roots, nodes)

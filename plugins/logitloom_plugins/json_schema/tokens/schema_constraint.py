@@ -35,9 +35,9 @@ from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
 
 __all__ = ["SchemaConstraint", "can_write"]
 
-#: Bytes of which JSON texts without rare characters are made: all others can be left out, or are written with these.
+#: The bytes of JSON texts without rare characters. Other characters can be left out, or be written with these bytes.
 _NEEDED: Final = (*range(0x20, 0xC0), *range(0xC2, 0xF1))
-#: What names rare characters in a pattern.
+#: The parts of a pattern that name rare characters.
 _RARE: Final = re.compile(r"\\([pPu]\{|u[dD][89abAB])")
 
 
@@ -94,7 +94,7 @@ class SchemaConstraint(Constraint):
 
     @property
     def _masks(self) -> _Masks:
-        """Of the machine of the schema, which may be replaced at any time."""
+        """The masks of the schema's machine, which may have been replaced."""
         if self._known_masks.machine is not self.schema.machine:
             self._known_masks = _Masks(self.schema, self.vocabulary, self.vocab_size, self.memory)
         return self._known_masks
@@ -142,7 +142,7 @@ class SchemaConstraint(Constraint):
         return self.schema.run(lambda at: self._masks.least_after(at), state)
 
     def most_after(self, state: Configuration) -> int:  # type: ignore[override]
-        """An upper bound from the parts that are open, and those that a token can open in them."""
+        """An upper bound: the sum over the parts that are open, and the parts that a token can open in them."""
         return self.schema.run(lambda at: self._masks.bounds.after_any(at), state)
 
     def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
@@ -166,12 +166,12 @@ class _Masks:
         schema: the automaton over bytes.
         vocabulary: the bytes of each id.
         size: width of the model's logits.
-        memory: that of the constraint. Its tables of an earlier machine are emptied.
+        memory: the memory of the constraint. Its tables of an earlier machine are emptied.
 
     Attributes:
-        machine: that of the schema now.
-        distances: how many tokens are left to the end.
-        bounds: on how many are left after any token.
+        machine: the machine of the schema when this object was made.
+        distances: how many tokens are needed to the end.
+        bounds: upper bounds on the tokens that are needed after any token.
     """
 
     def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int, memory: StateMemory) -> None:
@@ -192,8 +192,8 @@ class _Masks:
     def found(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position.
 
-        They are all of them unless that takes too much work; then the tokens with which the completion begins are
-        among them, and the others that are found first.
+        All such tokens are found unless that takes too much work. In that case the tokens with which the completion
+        begins are among those that are found.
         """
         row, whole = self._row(position.state, position.stack)
         if not self._doubtful.can_repeat(position):
@@ -210,7 +210,7 @@ class _Masks:
         return self._sets.many(np.union1d(row.listed(self._sets.size), self.words.ids_of(nodes, [])))
 
     def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The tokens that may come next, and how many are needed after each, at most."""
+        """The tokens that may come next, and for each a bound on the tokens that are needed after it."""
         ids, needed, are_all = self.distances.after(position)
         if are_all:
             return ids, needed
@@ -220,7 +220,7 @@ class _Masks:
         return every, bounds
 
     def _row(self, state: int, stack: Stack) -> tuple[TokenSet, bool]:
-        """The tokens that may come next if items and names may be repeated, and whether they are all."""
+        """The tokens that may come next if items and names may be repeated, and whether all such tokens were found."""
         known = self._rows.get((state, stack))
         if known is None:
             kind = self.machine.states[state]

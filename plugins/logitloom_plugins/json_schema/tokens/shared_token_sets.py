@@ -16,7 +16,7 @@ from logitloom.constraints import TokenSet
 
 __all__ = ["TokenSets", "token_sets"]
 
-#: Bytes of ids that one vocabulary keeps.
+#: The most bytes of ids that are kept for one vocabulary.
 _MOST_BYTES: Final = 16 << 20
 #: Bytes of a short list of ids with its key.
 _ENTRY: Final = 256
@@ -60,7 +60,7 @@ class TokenSets:
         if known is None:
             known = make()
             if self._bytes > _MOST_BYTES:
-                # Sets that somebody holds stay valid.
+                # Sets that are in use stay valid.
                 self._known, self._bytes = {}, 0
             self._known[key] = known
             self._bytes += known.ids.nbytes + _ENTRY

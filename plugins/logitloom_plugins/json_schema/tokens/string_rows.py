@@ -86,8 +86,8 @@ class StringTables:
 
     Attributes:
         dead: ids that are forbidden in every free string.
-        inside, needs: ids that stay inside the string, and the number of characters that the maximum length must still
-            permit; sorted by that number.
+        inside, needs: ids that stay inside the string, and for each the number of characters that the maximum length
+            must still permit; sorted by that number.
         ending: ids that end the string.
         lengths: for each of ``ending`` the number of characters before the closing quote.
         rest: for each of ``ending`` the number of its rest.
@@ -154,7 +154,7 @@ class StringTables:
         self.rest_words = Words(Trie(Vocabulary(self.rests, name="rests"))) if len(self.rests) > 1 else None
 
     def has_rest(self, rests: Rests) -> NDArray[np.bool_]:
-        """Per token of ``ending`` whether its rest is among some."""
+        """Per token of ``ending`` whether its rest is one of ``rests``."""
         chosen = np.zeros(len(self.rests), dtype=bool)
         chosen[list(rests)] = True
         found: NDArray[np.bool_] = chosen.take(self.rest)
@@ -169,7 +169,7 @@ class StringRows:
         vocabulary: the tokens.
         walk: the trie walk of the machine.
         sets: the token sets of the vocabulary.
-        memory: that of the constraint. Its tables of an earlier machine are emptied.
+        memory: the memory of the constraint. Its tables of an earlier machine are emptied.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class StringRows:
         tables = self._names
         if stack is not None and stack.entry.names:
             stack = Linked(Opened(stack.entry.back, NO_NAMES), stack.before)
-        other = self._machine.number(ColonState(context.frame, ("other", ()), context.layout))
+        other = self._machine.numbering.number(ColonState(context.frame, ("other", ()), context.layout))
         rests, whole = self._allowed_rests(tables, other, stack)
         completed: list[tuple[int, bool]] = []
         going: Pending = []
@@ -238,7 +238,7 @@ class StringRows:
             for node, named in self._completing(context.content.automaton, content_state, context):
                 code = self._machine.codes.strings.end(context, named, 0)
                 if code < DEAD:
-                    code, _ = self._machine.applied(code, stack)
+                    code, _ = self._machine.reader.applied(code, stack)
                 completed.append((node, code != DEAD))
                 if code != DEAD and self._words.has_children(node):
                     going.append((node, code, stack))
@@ -297,7 +297,7 @@ class StringRows:
         """The rests that may follow the closing quote, and whether they are all."""
         if code == DEAD:
             return (), True
-        state, stack = self._machine.applied(code, stack) if code < DEAD else (code, stack)
+        state, stack = self._machine.reader.applied(code, stack) if code < DEAD else (code, stack)
         key = (tables is self._names, state, stack)
         known = self._after.get(key)
         if known is None:

@@ -1,8 +1,8 @@
-"""How many tokens each token leaves to the end of a value.
+"""How many tokens are needed to the end of a value, after each token that may come next.
 
-The number is that of the fewest tokens that write the completion of a position (:mod:`..folds.completion`). One
-walk of the vocabulary's trie finds where each token leads. Inside strings it walks whole levels of the trie at once and
-asks once for each state of the content.
+The number is the fewest tokens that write the completion of a position (:mod:`..folds.completion`). One walk of the
+vocabulary's trie finds the position after each token. Inside strings the walk takes whole levels of the trie at once,
+and asks once for each state of the content.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["TokenDistances"]
 Key = TypeVar("Key")
 Entry = TypeVar("Entry")
 
-#: Tokens are no longer than this in the texts that are counted, so that a text is counted in a time like its length.
+#: The most bytes of a token with which texts are counted. So the time of counting is proportional to the text.
 _LONGEST: Final = 24
-#: Longer tokens are looked up by so many first bytes.
+#: Tokens of more bytes are looked up by so many first bytes.
 _BEGINNING: Final = 4
-#: Texts are counted in parts that end before these bytes, so that a part which many texts have is counted once.
+#: Texts are counted in parts that end before these bytes, so that a part of many texts is counted once.
 _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
 _MOST_REMEMBERED: Final = 1 << 12
@@ -75,9 +75,13 @@ class TokenDistances:
         return None if text is None else self._fewest(text)
 
     def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
-        """The tokens that may come, :meth:`least` after each, :data:`UNKNOWN` for ``None``, and whether they are all.
+        """The tokens that may come, and the number of tokens that are needed after each.
 
-        The work is bounded. Shorter tokens are looked at first. Those that write the completion are always there.
+        The work is bounded. Tokens that write the completion come first, then shorter tokens before longer ones.
+
+        Returns:
+            The ids; :meth:`least` after each id, with :data:`UNKNOWN` for ``None``; and whether the ids are all that
+            may come.
         """
         machine, completions = self.machine, self._completions
         words, tracked = self._words, machine.numbering.tracked
@@ -115,7 +119,7 @@ class TokenDistances:
         return *found.sorted(), completions.work < _MOST_WORK
 
     def _readable(self, number: int, state: State) -> Mapping[int, int]:
-        """The bytes that may come in a state, and perhaps others, as the keys of a mapping."""
+        """A mapping whose keys contain all bytes that may come in a state."""
         codes = self.machine.codes
         if not isinstance(state, TextState):
             return codes.sparse_row(number) or {}
@@ -138,7 +142,7 @@ class TokenDistances:
         """Add the tokens that stay in a string below some nodes.
 
         Returns:
-            The nodes at which the string ends or an escape begins, and where they lead.
+            The nodes at which the string ends or an escape begins, each with the position there.
         """
         positions, which, states, ends = self._content.reached(self._words.trie, context, begun)
         completions, machine, words = self._completions, self.machine, self._words
@@ -170,12 +174,12 @@ class TokenDistances:
         return None if fewest >= UNKNOWN else fewest
 
     def farthest_end(self, text: bytes) -> int:
-        """The fewest tokens for that end of a text which takes most."""
+        """The largest of the fewest numbers of tokens that write the ends of a text."""
         return min(max(self._fewest_of_ends(text)), UNKNOWN)
 
     def _fewest_of_ends(self, text: bytes) -> list[int]:
         """The fewest tokens for each end of a text, by the number of its bytes; :data:`UNKNOWN` if none write it."""
-        # By how many bytes are left: the fewest tokens for them.
+        # By the number of bytes that are left: the fewest tokens that write them.
         fewest, end = [0], len(text)
         while end:
             begin = max(text.rfind(_SEPARATOR, max(end - _LONGEST_PART, 0), end - 1), end - _LONGEST_PART, 0)
@@ -187,12 +191,12 @@ class TokenDistances:
         return fewest
 
     def _find_part(self, key: tuple[bytes, int, tuple[int, ...]]) -> list[int]:
-        """The fewest tokens for each longer end of a text.
+        """The fewest tokens for each end of a text that begins in a part of the text.
 
         Args:
-            key: a part of a text, and what comes after it, as far as a token reaches; the size of the part; and the
-                fewest tokens for the ends of what comes after it, the longest last, of which tokens are counted from
-                those of the last on.
+            key: three values. The first is the part, with as much of the text after it as a token reaches. The second
+                is the size of the part. The third has the fewest tokens for the ends of the text after the part, the
+                longest end last, as differences from the number for the longest end.
         """
         text, size, tail = key
         lengths, texts = self._texts
@@ -219,15 +223,15 @@ class _FoundDistances:
         size: of the vocabulary.
 
     Attributes:
-        known: nodes of which the number is known beforehand.
+        known: the nodes whose number of tokens is known beforehand.
     """
 
     def __init__(self, words: Words, size: int) -> None:
         self._words, self._size = words, size
         self.known = set[int]()
-        #: What was found for single nodes: by token the least number.
+        #: By token the least number that was found at single nodes.
         self._few: dict[int, int] = {}
-        #: Of many tokens; unsigned, so that a token that was not counted has more than any.
+        #: ``[size]``: the same for tokens at many positions. Unsigned, so that -1, for "not counted", is the largest.
         self._many: NDArray[np.uint32] | None = None
 
     def add_first(self, node: int, needed: int) -> None:
@@ -236,13 +240,13 @@ class _FoundDistances:
         self.add(node, needed)
 
     def add(self, node: int, needed: int | None) -> None:
-        """Add the tokens that end at a node, which all need the same. The least number for a token counts."""
+        """Add the tokens that end at a node, with one number for all. A token keeps its least number."""
         least = UNKNOWN if needed is None else needed
         for token in self._words.ids(self._words.span(node)):
             self._few[token] = min(self._few.get(token, least), least)
 
     def add_all(self, positions: Places, needed: NDArray[np.int32]) -> None:
-        """Add the tokens at some positions of the order, but those that were not counted."""
+        """Add the tokens at some positions of the trie's order, without those that were not counted."""
         if self._many is None:
             self._many = np.full(self._size, _NOT_COUNTED, dtype=np.int32).view(np.uint32)
         ids = self._words.order.take(positions)

@@ -5,8 +5,8 @@ a state and a stack, and drops a triple when its state is dead. The walk goes fr
 follows the automaton of their content; where the content allows many bytes, :mod:`.content_walk` walks below many nodes
 at once. Where whitespace is allowed, the walk of a word begins at its first character that is not whitespace.
 
-The work of a walk is bounded. It is counted in nodes, in states, whose codes may have to be found out, and in walks
-inside strings, whatever is remembered. Above the bound no further node is visited: shorter words are found first.
+The work of a walk is bounded. Nodes, states (whose codes may have to be found) and walks inside strings are counted.
+The count does not depend on what is remembered. Above the bound no further node is visited. Shorter words come first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Found", "Pending", "TokenWalk"]
 _SIBLINGS: Final = 24
 #: Nodes in a string that are walked one by one.
 _MOST_VISITED: Final = 1 << 12
-#: The work of one walk, in nodes, and that of a state and of the walk inside strings.
+#: The most work of one walk, in nodes; and the work of a state and of a walk inside strings.
 _MOST_WORK: Final = 1 << 14
 _STATE: Final = 32
 _CONTENT: Final = 256
@@ -56,8 +56,8 @@ class Found:
     Attributes:
         entered: nodes at which words are allowed.
         positions: positions of allowed words in the trie's order.
-        blanks: the words at so many first nodes of whitespace are allowed.
-        whole: whether these are all; otherwise the walk has taken too much work.
+        blanks: how many first nodes of whitespace have allowed words.
+        whole: whether these are all allowed words; otherwise the walk has taken too much work.
     """
 
     __slots__ = ("blanks", "entered", "positions", "whole")
@@ -69,7 +69,7 @@ class Found:
         self.whole = True
 
     def listed(self, words: Words) -> list[int]:
-        """The allowed words in no order, where they are few."""
+        """The allowed words in no order; only for walks without ``positions``."""
         return words.listed_at(self.entered, self.blanks)
 
     def allowed(self, words: Words) -> list[int]:
@@ -110,14 +110,14 @@ class TokenWalk:
     def from_root(self, words: Words, state: int, stack: Stack) -> Found:
         """The words that are allowed in a state, if items and names may be repeated."""
         machine = self._machine
-        sparse = machine.sparse_row(state)
+        sparse = machine.codes.sparse_row(state)
         blank = DEAD if sparse is None else sparse.get(_BLANKS[0], DEAD)
         gap = machine.states[blank] if blank >= 0 else None
         if sparse is None or not isinstance(gap, GapState):
             return self.below(words, [(0, state, stack)])
         # Whitespace ends a number, so the bytes allowed after whitespace can differ from the bytes allowed before it.
         is_before = gap.before == machine.states[state]
-        after = sparse if is_before else machine.codes.every_code(machine.number(gap.before))
+        after = sparse if is_before else machine.codes.every_code(machine.numbering.number(gap.before))
         found, pending = Found(), []
         more = machine.whitespace.most - gap.read
         found.blanks = bisect.bisect_right(words.blank_depths, more + 1)
@@ -130,18 +130,19 @@ class TokenWalk:
                 nodes, going = follow.between(least, most)
                 found.entered += nodes
                 if going:
-                    reached, below = (code, stack) if code >= 0 else machine.applied(code, stack)
+                    reached, below = (code, stack) if code >= 0 else machine.reader.applied(code, stack)
                     pending += [(node, reached, below) for node in going]
         return self.below(words, pending, found)
 
     def below(self, words: Words, pending: Pending, found: Found | None = None) -> Found:
-        """The allowed words below nodes with a state each, without those at the nodes, beside what has been found.
+        """The allowed words below nodes with a state each, in addition to words that have been found.
 
         Nodes are walked one by one, and in strings nodes with many children all at once. The words at the first nodes
         below are always found.
         """
         found = Found() if found is None else found
         machine, entered, known, reads = self._machine, found.entered, self._machine.codes.codes, words.reads
+        applied = machine.reader.applied
         wide: Wide = {}
         following, visited, work = deque(pending), set[int](), 0
         while following or wide:
@@ -175,14 +176,14 @@ class TokenWalk:
                         continue
                 # Without more whitespace a gap needs no row of its own.
                 elif isinstance(kind, GapState) and _WHITESPACE.isdisjoint(words.bytes_below(node)):
-                    state = machine.number(kind.before)
+                    state = machine.numbering.number(kind.before)
                 sparse = machine.codes.every_code(state)
             below = reads(node, sparse)
             work += 1 + len(below)
             for child, code, goes_on in below:
                 entered.append(child)
                 if goes_on:
-                    following.append((child, code, stack) if code >= 0 else (child, *machine.applied(code, stack)))
+                    following.append((child, code, stack) if code >= 0 else (child, *applied(code, stack)))
         return found
 
     def _in_string(
@@ -199,8 +200,8 @@ class TokenWalk:
             words: the words.
             string: the string and the stack in it.
             inside: nodes with a state of the content and a number of characters each.
-            wide: takes nodes with many children where many bytes may come, and what is left after many nodes.
-            entered: takes the nodes at which words are allowed.
+            wide: gets the nodes with many children at which many bytes may come; after many nodes, all that are left.
+            entered: gets the nodes at which words are allowed.
 
         Returns:
             Where the string has ended, or an escape has begun; and how many nodes were visited.
@@ -264,4 +265,4 @@ class TokenWalk:
             if code != DEAD:
                 entered.append(node)
                 if words.has_children(node):
-                    pending.append((node, code, before) if code >= 0 else (node, *machine.applied(code, before)))
+                    pending.append((node, code, before) if code >= 0 else (node, *machine.reader.applied(code, before)))

@@ -202,7 +202,7 @@ def _parts(node: Node) -> list[Node]:
 
 
 def _shortest(parts: list[Node]) -> list[Node]:
-    """The parts with repeats at their beginning as short as they may be, where any text may stand before them."""
+    """The parts with the repeats at their beginning shortened to their least count; any text may stand before."""
     for index, part in enumerate(parts):
         if not isinstance(part, Repeat):
             return parts[index:]
@@ -212,9 +212,10 @@ def _shortest(parts: list[Node]) -> list[Node]:
 
 
 def _long_repeats(parts: list[Node]) -> list[int]:
-    """The places of the parts that are one of some characters, repeated very often, but not without an end.
+    """The places of the parts that repeat one of some characters very often, with an upper bound.
 
-    Where there is one without a fixed number, repeats with a fixed number are parts of fixed length.
+    If the number of repeats is not fixed in one of them, only such parts are listed: a part with a fixed number of
+    repeats has a fixed length.
     """
     long = [
         place
@@ -233,8 +234,8 @@ def _times(part: Node) -> tuple[int, int | None]:
 def counted_length(pattern: str, budget: Budget | None = None) -> tuple[int, int] | None:
     """The least and most characters of a text that matches a pattern with one long counted repeat.
 
-    Counting characters beside an automaton takes no states. One set of characters from so many to so many times,
-    between parts of fixed length, is as long as the text says.
+    Counting characters beside an automaton takes no states. If one set of characters is repeated between parts of fixed
+    length, the length of the text tells the number of repeats.
 
     Returns:
         ``None`` for patterns of another form, or with short repeats.
@@ -268,7 +269,7 @@ def compile_ecma(pattern: str, budget: Budget | None = None, counted: bool = Fal
         pattern: an ECMA-262 pattern, with the properties of the ``u`` flag where they do not change old meanings.
             Look-ahead is understood directly after a leading ``^``.
         budget: what the compilation may cost.
-        counted: whether the long repeat of :func:`counted_length` has no upper bound, because its length is counted.
+        counted: whether to leave out the upper bound of the long repeat, because :func:`counted_length` gives a length.
 
     Raises:
         UnsupportedPattern: if it is malformed or not regular.
@@ -306,7 +307,7 @@ def _searched(parts: list[Node], before: bool, after: bool, pattern: str, budget
     if len(parts) == 1 and isinstance(parts[0], Alternation) and parts[0].branches:
         branches = [_parts(branch) for branch in parts[0].branches]
         if any(boundary in (_START, _END) for boundary in nodes(parts[0], Boundary)):
-            # Anchors make alternatives cheap one by one and expensive together.
+            # With anchors, the automata of single alternatives are small, and the automaton of all at once is large.
             return union(*[_searched(branch, before, after, pattern, budget) for branch in branches], budget=budget)
     if before:
         branches = [_shortest(branch) for branch in branches]

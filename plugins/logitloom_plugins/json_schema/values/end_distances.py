@@ -1,7 +1,8 @@
 """How many characters away the ends of texts are, for each state of an automaton.
 
-Row ``k`` of a table says from which states an end is ``k`` characters away. A row follows from the row before, so once
-a row comes again, all after it do: the table ends there, whatever the bound on the length.
+Row ``k`` of a table says from which states an end is ``k`` characters away. Each row follows from the row before. So
+when a row comes a second time, the rows after it come again, too. The table ends there, however large the bound on the
+length is.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ __all__ = ["FREE_FOREVER", "EndDistances"]
 
 #: More characters than a text ever has.
 FREE_FOREVER: Final = 1 << 30
-#: Entries of a table.
+#: The most entries of a table.
 _MOST_ENTRIES: Final = 64_000_000
-#: A number or an array of numbers, and an entry or an array of entries: the types depend on one another; so ``Any``.
+#: A number or an array of numbers, and the entry or the array of entries for it. The types depend on one another, so
+#: ``Any``.
 Numbers = Any
 Entries = Any
 
@@ -35,8 +37,8 @@ class EndDistances:
 
     Args:
         automaton: over UTF-8.
-        limit: larger distances are not asked for.
-        or_more: whether a distance stands for itself and all larger ones.
+        limit: the largest distance that is asked for.
+        or_more: whether a distance stands for itself and all larger distances.
 
     Raises:
         BudgetExceeded: if the table takes too much memory.
@@ -56,7 +58,7 @@ class EndDistances:
                     f"smaller bound or a simpler pattern."
                 )
         self._rows = np.frombuffer(b"".join(rows), dtype=bool).reshape(len(rows), -1)
-        #: The rows from ``first`` on come again after ``period`` rows. Where none does, all have been made.
+        #: The rows from ``first`` on come again after ``period`` rows. If no row comes again, all rows have been made.
         self._first, self._period = first, max(len(rows) - first, 1)
 
     @cached_property
@@ -100,7 +102,7 @@ class EndDistances:
 def _rows(automaton: MooreMachine, or_more: bool) -> Iterator[bytes]:
     """Row by row of ``[k, states]``: whether an end is ``k`` characters away, or ``k`` or more."""
     table = automaton.next
-    # Inside a character a state is what the states are to which its last bytes lead.
+    # A state inside a character has the distances of the states to which the last bytes of the character lead.
     continuing = table.take(automaton.columns_of(CONTINUING), axis=1)
     inside = np.flatnonzero((continuing >= 0) @ np.ones(continuing.shape[1], dtype=np.float32))
     targets = np.sort(continuing[inside], axis=1)

@@ -148,8 +148,8 @@ def format_automaton(name: str) -> Dfa:
 def compiled_formats() -> dict[str, Dfa]:
     """The automata of the formats whose tables are read from a file, made from their patterns."""
     found = {name: compile_pattern(pattern, minimal=True) for name, pattern in _PATTERNS.items()}
-    # No label with hyphens as its third and fourth characters: those are A-labels (or reserved), and whether such a
-    # label decodes to a valid name is beyond any automaton. The length is bounded by an atom of its own.
+    # Labels with hyphens as third and fourth character are left out. They are A-labels or reserved, and no automaton
+    # can tell whether such a label decodes to a valid name. The length is bounded by an atom of its own.
     found["hostname"] = difference(compile_pattern(_DOMAIN), compile_pattern(r"(?:.*\.)?[^.]{2}--.*"))
     return found
 
@@ -181,7 +181,7 @@ def _followed(first: Dfa, second: Dfa) -> Dfa:
     """A text of ``first``, of which no longer text begins with it, and then a text of ``second``."""
     classes = np.stack([first.byte_class, second.byte_class])
     _, representative, byte_class = np.unique(classes, axis=1, return_index=True, return_inverse=True)
-    # Where the first text ends the second begins, so the states in which the first ends are left out.
+    # The second text begins where the first ends, so the accepting states of the first automaton are left out.
     inside = ~first.accepting
     count = int(inside.sum())
     number = np.append(np.where(inside, inside.cumsum() - 1, count + second.start), DEAD)

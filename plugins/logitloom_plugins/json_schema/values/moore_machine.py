@@ -36,14 +36,14 @@ __all__ = [
     "trie",
 ]
 
-#: What a text is, as whoever compiles the automaton labels texts; so ``Any``.
+#: The label of a text. Each user of the automaton chooses the type of its labels, so ``Any``.
 Output = Any
 Number = TypeVar("Number", bound=np.generic)
 
 _NARROW: Final = 20
 _LISTED: Final = 100
 _FEW_ASKED: Final = 64
-#: Which bytes of characters may stand for themselves in a string: of all characters, and of those of ASCII.
+#: ``[256]`` twice: which bytes may stand for themselves in a string, and which of them in a string of ASCII.
 UNESCAPED: Final = tuple(
     np.array([0x20 <= byte < most and byte not in b'"\\' for byte in range(256)]) for most in (0x100, 0x80)
 )
@@ -60,12 +60,12 @@ def encodable(text: str) -> bool:
 
 
 class Columns(NamedTuple):
-    """The columns of an automaton that bytes have which may stand for themselves in a string.
+    """The columns of an automaton for the bytes that may stand for themselves in a string.
 
     Attributes:
-        classes: their numbers in the automaton's table.
-        of_byte: ``[256]``, which of them a byte has, from 1 on; 0 for none.
-        bytes_of: the bytes of each.
+        classes: the numbers of the columns in the automaton's table.
+        of_byte: ``[256]``, the place of a byte's column in ``classes``, from 1 on; 0 for other bytes.
+        bytes_of: the bytes of each column.
     """
 
     classes: NDArray[np.uint8]
@@ -79,7 +79,7 @@ class MooreMachine(Dfa):
     Args:
         byte_class: ``[256] uint8``.
         next: ``[states, classes] int32``, ``DEAD`` where there is none.
-        outputs: per state what a text that ends there is; ``None`` if the state does not accept.
+        outputs: per state the label of the texts that end there; ``None`` if the state does not accept.
         start: the first state.
     """
 
@@ -114,7 +114,7 @@ class MooreMachine(Dfa):
         """The machine of these parts.
 
         Raises:
-            ValueError: if one of them is of another kind, or a number leads outside a table.
+            ValueError: if a part is of another kind, or a number lies outside a table.
         """
         classes, numbers = _array(byte_class, np.uint8, 1), _array(outputs, np.int32, 1)
         table = _array(next, np.int32, 2)
@@ -150,14 +150,14 @@ class MooreMachine(Dfa):
         return {output: output for output in self.found}
 
     def restricted(self, wanted: Callable[[Output], bool]) -> MooreMachine:
-        """The same automaton with only some of the outputs, and no steps from which none of them can be reached."""
+        """The automaton with only some of the outputs, without the steps after which none of these can be reached."""
         kept = {output: output if wanted(output) else None for output in self.found}
         outputs = [kept.get(output) for output in self.outputs]
         alive = ends_reachable(self.next, np.array([output is not None for output in outputs], dtype=bool))
         return MooreMachine(self.byte_class, self.among(alive), outputs, self.start)
 
     def among(self, living: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """``[states, classes] int32``: the next states that are among some, ``DEAD`` elsewhere."""
+        """``[states, classes] int32``: the next states, ``DEAD`` in place of those that are not ``living``."""
         return np.where((self.next >= 0) & living[self.next], self.next, np.int32(DEAD))
 
     def row(self, state: int) -> NDArray[np.int32]:
@@ -183,7 +183,11 @@ class MooreMachine(Dfa):
 
     @cached_property
     def narrow(self) -> bytes:
-        """Per state whether few bytes lead on, or not too many, most of them to different states, as in long lists."""
+        """Per state whether a walk should go byte by byte.
+
+        That is so where few bytes lead on, and where a moderate number lead to mostly different states, as in long
+        lists.
+        """
         bytes_on = self._leading_on[:, 0]
         narrow = np.asarray(bytes_on <= _NARROW)
         asked = np.flatnonzero((bytes_on > _NARROW) & (bytes_on <= _LISTED))
@@ -223,7 +227,7 @@ class MooreMachine(Dfa):
         """
         if state not in self._few:
             found: list[tuple[int, int]] | None = []
-            # Texts in UTF-8: the bytes so far as a number, how many more there are, and the state after them.
+            # Characters in UTF-8: the code point so far, how many bytes are missing, and the state after the others.
             pending = [(0, -1, state)]
             while pending and found is not None:
                 begun, left, at = pending.pop()
@@ -353,7 +357,7 @@ def joint(
     # Per state the number of its flags.
     number: NDArray[np.int64] = np.zeros(len(table), dtype=np.int64)
     flags: list[tuple[Output, ...]] = [()]
-    # Small ones first: what comes after a large one is multiplied with it.
+    # Small automata first, because each further automaton is multiplied with the product of those before.
     order = sorted(range(len(dfas)), key=lambda index: dfas[index].states)
     flag_of = sorted(range(len(dfas)), key=order.__getitem__)
     for index in order:

@@ -1,11 +1,11 @@
 """JSON numbers as texts: one small automaton per keyword, and all of them side by side.
 
-Every number can be written without an exponent, and constrained numbers are: comparing ``m e x`` with a bound for
-arbitrary ``m`` and ``x`` is not regular. Beside these, the two forms in which programs print very large and very small
-numbers are read (one digit before the point, ``e+16`` and up, ``e-05`` and down) wherever their size alone
-decides. Numbers without any constraint may be written in every form of RFC 8259. An integer that a schema asks for is
-written without fraction and exponent, because readers with types of their own refuse ``1.0`` there; what JSON Schema
-calls an integer may be written if that is asked for.
+Numbers without any constraint may be written in every form of RFC 8259. Constrained numbers are written without an
+exponent, because comparing ``m e x`` with a bound for arbitrary ``m`` and ``x`` is not regular. Where the size of a
+number alone decides, the two forms in which programs print very large and very small numbers are read, too (one digit
+before the point, with ``e+16`` and up or with ``e-05`` and down). An integer that a schema asks for is written without
+fraction and exponent, because readers with types of their own refuse ``1.0`` there. An option allows every form that
+JSON Schema calls an integer.
 
 References:
     T. Bray (ed.), "The JavaScript Object Notation (JSON) Data Interchange Format", RFC 8259, 2017, section 6.
@@ -29,12 +29,13 @@ __all__ = ["number_automaton", "number_of"]
 
 Ordered = TypeVar("Ordered", Decimal, str, int)
 Explored = TypeVar("Explored", bound=Hashable)
-#: Whether a minus was read, the part of a number, the digits in it, and the order of both magnitudes.
+#: The state of a comparison: whether a minus was read, the part of the number that is being read, the number of digits
+#: of that part, and the order of the magnitudes of number and bound.
 _Compared = tuple[bool, str, int, int]
-#: The part of a number, the decimal places, and the remainder.
+#: The state of a division: the part of the number that is being read, the decimal places, and the remainder.
 _Divided = tuple[str, int, int]
 
-#: Digits of an exponent that is worked out.
+#: The most digits of an exponent that is evaluated.
 _MOST_DIGITS: Final = 1000
 
 _WHOLE: Final = "-?(?:0|[1-9][0-9]*)"
@@ -46,7 +47,7 @@ _LEAST_LARGE: Final = 10**16
 _MOST_SMALL: Final = Fraction(1, 10**4)
 #: For each relation the signs of ``number - bound`` with which it holds.
 _RELATIONS: Final = {"ge": (0, 1), "gt": (1,), "le": (-1, 0), "lt": (-1,)}
-#: Characters of a number beside its digits; those of one entry mean the same.
+#: The characters of numbers that are no digits; those of one entry mean the same.
 _SIGNS: Final = ("-", "+", ".", "eE")
 _ZERO: Final = ord("0")
 #: The label of a whole number of a list that is written with a fraction.
@@ -130,7 +131,7 @@ def _of_few(
     tracker: BudgetTracker,
     plain_integers: bool,
 ) -> MooreMachine:
-    """The automaton of the numbers of a finite list, of which each is asked by itself."""
+    """The automaton of the numbers of a finite list; formulas are evaluated for each number by itself."""
 
     def label(value: Decimal, is_plain: bool) -> Output:
         if not is_plain and plain_integers and _is_whole(value) and label(value, True) is not None:
@@ -166,10 +167,10 @@ def _listed(
 
     Args:
         values: the numbers.
-        label: from a number, and whether it is written without a point, to the output of such texts; ``None``: it is
-            not written like this.
+        label: a function of a number and whether it is written without a point. It returns the output of such texts,
+            or ``None`` if the number must not be written like this.
         tracker: the budget.
-        zeros: whether any number of zeros may follow the point of a whole number; otherwise one may.
+        zeros: whether any number of zeros may follow the point of a whole number; otherwise a single zero may.
     """
     children: list[dict[int, int]] = [{}]
     outputs: list[Output] = [None]
@@ -199,7 +200,7 @@ def _listed(
                 outputs[state] = pointed if fraction else None
                 ends.append((state, pointed, zeros or bool(fraction)))
     for state, output, repeat in ends:
-        # Other numbers may go on with zeros, too: the text is this number as long as nothing else follows.
+        # A longer number of the list may go on with zeros, too. The text means this number until a digit differs.
         while _ZERO in children[state]:
             state = children[state][_ZERO]
             outputs[state] = output
@@ -286,9 +287,9 @@ def _order(one: Ordered, other: Ordered) -> int:
 def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
     """The multiples of a factor; all numbers printed with a large exponent, no numbers with a small one.
 
-    With the least number of decimal places after which the factor is whole, a number is a multiple if its digits up to
-    there leave no remainder, and all digits after that are zero. A state is the part, the decimal places, and the
-    remainder.
+    Let ``n`` be the least number of decimal places with which the factor can be written. A number is a multiple if its
+    digits up to place ``n`` leave no remainder, and all later digits are zero. A state is the part of the number, the
+    decimal places, and the remainder.
     """
     places = 0
     while (10**places * factor).denominator != 1:
@@ -351,7 +352,7 @@ def _explored(
 
 
 def number_of(text: bytes) -> tuple[bool, bytes, int | bytes]:
-    """Whether a number is negative, its digits without zeros at both ends, and the power of ten of the last of them."""
+    """Whether a number is negative, its digits without zeros at both ends, and the power of ten of the last digit."""
     mantissa, _, exponent = text.lower().partition(b"e")
     whole, _, fraction = mantissa.lstrip(b"-").partition(b".")
     digits = (whole + fraction).lstrip(b"0")

@@ -31,7 +31,7 @@ from logitloom_plugins.json_schema.values.moore_machine import (
 
 __all__ = ["FREE_FOREVER", "Content", "content_of", "string_problem"]
 
-#: Bounds on the length in branches are part of the automaton, and must not be larger.
+#: The largest bound on the length within ``not``, ``oneOf`` or ``if``, where the bound is part of the automaton.
 _COUNTED_INSIDE: Final = 4096
 _SHORT_LIST: Final = 32
 
@@ -40,7 +40,7 @@ def string_problem(keyword: str, text: str, budget: Budget | None) -> str | None
     """Why no automaton can be made of the value of ``pattern``, ``patternProperties`` or ``format``, or ``None``.
 
     Raises:
-        BudgetExceeded: if it takes more than the budget allows.
+        BudgetExceeded: if the automaton takes more than the budget allows.
     """
     if keyword == "format":
         return f"the format {text!r} is not regular ({IRREGULAR[text]})" if text in IRREGULAR else None
@@ -61,7 +61,7 @@ def language(atom: Atom, budget: Budget | None) -> Dfa:
         return format_automaton(atom[1])
     if kind == "any":
         texts = [text for text in atom[1] if encodable(text)]
-        # What is short is soon read side by side with others, and sharing its ends takes longer.
+        # Making a short list minimal takes longer than it saves when the list is read side by side with other automata.
         return choice(texts, budget=budget, minimal=len(texts) > _SHORT_LIST)
     least, most = atom[1], atom[2]
     if most is not None and most < least:
@@ -75,12 +75,13 @@ def language(atom: Atom, budget: Budget | None) -> Dfa:
 
 
 class Content:
-    """The content of a string: a Moore machine, and what its outputs mean for which numbers of characters.
+    """The content of a string: a Moore machine, and the meaning of its outputs by the number of characters.
 
     Args:
         automaton: the Moore machine over the UTF-8 of decoded texts.
-        outputs: lengths in ascending order, the first of them 0, and from each on by output of the automaton that of
-            the content, without entries for texts that are none; default: at any length the automaton's own.
+        outputs: pairs of a length and a mapping, by ascending length from 0 on. From the length on, the mapping has the
+            output of the content by the output of the automaton. Texts whose output has no entry are no content.
+            Default: the outputs of the automaton, at any length.
 
     Attributes:
         counts: whether characters are counted.
@@ -124,7 +125,7 @@ class Content:
         """The content of these parts.
 
         Raises:
-            ValueError: if one of them is of another kind.
+            ValueError: if a part is of another kind.
         """
         counted: Sequence[tuple[int, dict[Output, Output]]] = outputs if outputs is not None else [(0, {})]
         lengths = [length for length, meanings in counted if type(length) is int and type(meanings) is dict]
@@ -134,7 +135,7 @@ class Content:
         return Content(automaton, outputs)
 
     def restricted(self, wanted: Callable[[Output], bool]) -> Content:
-        """Only some of the outputs."""
+        """The content with only some of the outputs."""
         at = [{own: output for own, output in meanings.items() if wanted(output)} for meanings in self.at]
         kept = frozenset(own for meanings in at for own in meanings)
         automaton = self.automaton if kept >= self.automaton.found else self.automaton.restricted(kept.__contains__)
@@ -143,7 +144,7 @@ class Content:
     @cached_property
     def found(self) -> frozenset[Output]:
         """The outputs that some content within the bounds has."""
-        # Every state is reached by some text, and by a text that can be completed.
+        # Without bounds every output of the automaton is the output of some text.
         found = frozenset(output for meanings in self.at for output in meanings.values())
         return found if not self.counts or self.free else frozenset(filter(self._has, found))
 
@@ -153,7 +154,7 @@ class Content:
 
     @cached_property
     def free(self) -> bool:
-        """Whether every text is content, so that only its length matters; false also where that is not plain to see."""
+        """Whether every text is content, so that only its length matters. Not all such contents are recognised."""
         # The automaton is back at its start after each character, and accepts there.
         automaton, start = self.automaton, self.automaton.start
         return automaton.outputs[start] is not None and automaton.after_characters(start, 0, 0x10FFFF) == {start}
@@ -161,11 +162,11 @@ class Content:
     # --- one character after the other -------------------------------------------------------------------------
 
     def counted(self, count: int) -> int:
-        """The count that need be remembered: lengths beyond the last bound are alike."""
+        """The number of characters as far as it matters: numbers beyond the last bound are all alike."""
         return min(count, self.points[-1])
 
     def alive(self, state: int, count: int) -> bool:
-        """Whether a content that has got to a state with some characters can still end within the bounds."""
+        """Whether a content can still end within the bounds, after a state and a number of characters."""
         if state < 0 or not self.counts:
             return state >= 0
         if self.free:
@@ -176,7 +177,7 @@ class Content:
         return bool(self._distances.between(least, max(self.most - count, -1), state))
 
     def all_alive(self, count: NDArray[np.int64], state: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """The same of arrays, which are broadcast, of counts and states of the automaton; with bounds on the length."""
+        """:meth:`alive` for arrays of counts and states, which are broadcast. The content must count characters."""
         if self.free:
             return count <= (FREE_FOREVER if self.most is None else self.most)
         least = np.maximum(self.least - count, 0)
@@ -192,8 +193,8 @@ class Content:
         A pair is ``(count - first) * states + state``, and -1 stands for none.
 
         Args:
-            first, last: the numbers of characters, by default all. Steps from ``last`` hold only where it is the last
-                bound.
+            first, last: the numbers of characters, by default all. The steps from ``last`` on are right only if it is
+                the last bound.
         """
         following, states = self.automaton.next, self.automaton.states
         limit = self.points[-1] if last is None else last
@@ -205,7 +206,7 @@ class Content:
         return np.where(kept, pairs, np.int32(-1)).reshape(-1, following.shape[1])
 
     def ends(self, state: int, count: int) -> Output:
-        """The output of a content that ends here, or ``None``."""
+        """The output of a content that ends at a state after a number of characters, or ``None``."""
         return self.at[bisect.bisect_right(self.points, count) - 1].get(self.automaton.outputs[state])
 
     # --- lengths -----------------------------------------------------------------------------------------------
@@ -217,16 +218,18 @@ class Content:
 
     @cached_property
     def _farthest(self) -> int:
-        """The most characters to the nearest end, from any state between characters; very many if it has none."""
+        """The most characters to the nearest end, from any state between characters; very many if one has no end."""
         nearest = self._distances.nearest
         return int(nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
 
     def window(self, least: int, most: int, longest: int) -> tuple[int, int]:
-        """The first and last number of characters of a part of :meth:`counted_steps` with some numbers in it.
+        """The first and last number of characters of a part of :meth:`counted_steps`.
+
+        Few different parts are returned, so that they can be remembered.
 
         Args:
-            least, most: the numbers.
-            longest: the most characters of a token. Where the bounds matter, few different parts are asked for.
+            least, most: the part contains all numbers of characters between these.
+            longest: the most characters of a token.
         """
         end = self.points[-1]
         nearest = end if self.free or self.most is None else max(self.most - longest - self._farthest, 0)
@@ -234,19 +237,23 @@ class Content:
         return first, min(max(most, first + 2 * longest), end)
 
     def is_far(self, count: int, more: int) -> bool:
-        """Whether the bounds cannot matter for some more characters: from every state an end is within them."""
+        """Whether ``more`` further characters leave every state an end within the bounds."""
         if not self.counts or self.free or count < self.least:
             return False
         return self.most is None or count + more + self._farthest <= self.most
 
     def free_from(self, state: int, count: int) -> int:
-        """How many more characters of any kind certainly leave an end possible."""
+        """The number of further characters, of any kind, after which the content can certainly still end."""
         if not self.free or state != self.automaton.start:
             return 0
         return FREE_FOREVER if self.most is None else max(self.most - count, 0)
 
     def end_ranges(self, count: int, most: int) -> list[tuple[int, int]]:
-        """The numbers of further characters, up to some, after which any text ends alike: first and last."""
+        """Ranges of numbers of further characters, up to ``most``. Within a range all texts end with one meaning.
+
+        Returns:
+            The first and last number of each range.
+        """
         starts = [0, *(point - count for point in self.points if count < point <= count + most)]
         return [(first, after - 1) for first, after in zip(starts, [*starts[1:], most + 1], strict=True)]
 

@@ -1,1 +1,1 @@
-"""Short texts with which what has been written becomes a complete value."""
+"""Short texts that complete a value whose beginning has been written."""

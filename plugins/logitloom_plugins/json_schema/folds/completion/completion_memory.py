@@ -34,13 +34,13 @@ __all__ = [
 Texts = dict[TruthVector, bytes]
 #: Bytes of an entry beside its texts, estimated.
 ENTRY: Final = 500
-#: Work is counted in bytes of texts. A member that is tried takes as long as so many bytes.
+#: Work is counted in bytes of texts. Trying a member counts as so many bytes.
 MEMBER: Final = 100
-#: So many bytes are copied in the time of one byte that is looked at.
+#: The number of bytes that are copied in the time in which one byte is examined.
 COPIED: Final = 16
 #: The most work of one search.
 MOST_SEARCHED: Final = 1 << 19
-#: Bytes from which on a short value, or the items of an array, are not written.
+#: A short value, or the items of an array, with so many bytes or more are not written.
 MOST_WRITTEN: Final = 1 << 19
 
 Found = TypeVar("Found", Texts, list[bytes])
@@ -95,7 +95,7 @@ class CompletionMemory:
 
     def __init__(self) -> None:
         self.work = 0
-        #: How many entries are being found, each for the one before.
+        #: How many entries are being found. Each of them is needed for the one before.
         self._within = 0
         #: Keys whose work has been counted.
         self._counted: set[Hashable] = set()
@@ -115,7 +115,7 @@ class CompletionMemory:
         self.shortest_members: dict[ObjectPlan, int] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self.nearest: dict[Content, NearestEnds | None] = {}
-        #: By key what it took to find the entry.
+        #: By key the work that finding the entry took.
         self._costs: dict[Hashable, int] = {}
         self.remembered = 0
 

@@ -60,7 +60,7 @@ class ContentTexts:
         if not keys.bit[label] & keys.below[content_state]:
             return None
         if label[0] == "name" and not taken:
-            # The name itself, if what was written is a beginning of it.
+            # The name itself, if it begins with the text that was written.
             encoded, at, next_state = label[1].encode(), keys.automaton.start, keys.automaton.walk
             for size in range(len(encoded) + 1):
                 if at == content_state:
@@ -68,7 +68,7 @@ class ContentTexts:
                     return rest
                 at = next_state(encoded[size : size + 1], at)
         others = {name.encode() for name in taken}
-        # One more than the others, rounded up to a power of two, so that few lists are made.
+        # More names than must not come again, rounded up to a power of two, so that few lists are made.
         for tries in (1, 1 << len(others).bit_length()):
             for text in self.names(keys, content_state, label, tries):
                 if already + text not in others:
@@ -76,21 +76,21 @@ class ContentTexts:
         return None
 
     def names(self, keys: Keys, content_state: int, label: Label, tries: int) -> list[bytes]:
-        """The rests of so many short names with a label, or of all."""
+        """The rests of ``tries`` short names with a label; of all such names if there are fewer."""
         return self._rests(keys, Content(keys.automaton), (content_state, 0), label, tries, keys.bit[label])
 
     def _rests(
         self, about: Hashable, content: Content, begun: tuple[int, int], label: Output, tries: int = 1, bit: int = 0
     ) -> list[bytes]:
-        """The rests of so many short contents, or of all; as many ways to one state are followed.
+        """The rests of ``tries`` short contents; of all contents if there are fewer.
 
         Args:
             about: equal for equal contents.
             content: the content.
             begun: the state of its automaton, and the characters so far.
             label: the output that is asked for.
-            tries: how many.
-            bit: of the label, where the contents are names.
+            tries: how many rests are wanted, and how many paths to one state are followed.
+            bit: the bit of the label, if the contents are names.
         """
         below = about.below if isinstance(about, Keys) else []
 
@@ -115,9 +115,10 @@ class ContentTexts:
         return nearest[content]
 
     def short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Output, bytes, Canonical]]:
-        """So many short strings or numbers with any output, or all: output, text, and the form that equal values share.
+        """``tries`` short strings or numbers with any output; all of them if there are fewer.
 
-        As many ways to one state are followed.
+        Each entry has the output, the text, and the canonical form, which equal values share. Of the paths to one
+        state ``tries`` are followed.
         """
         key = content, tries
         known = self._memory.short_values.get(key)
@@ -131,7 +132,7 @@ class ContentTexts:
         return known
 
     def escaped(self, text: bytes) -> bytes:
-        """Some characters as JSON writes them. The rest of a character that has been begun may come first."""
+        """Characters as JSON writes them. The first bytes may be the rest of a character that has been begun."""
         rest = text.lstrip(bytes(range(0x80, 0xC0)))
         begun = text[: len(text) - len(rest)]
         return begun + json.dumps(rest.decode(), ensure_ascii=self._ascii_only)[1:-1].encode()

@@ -21,10 +21,10 @@ from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["DifferentItems", "Item", "items_before"]
 
-#: Bytes with which a search makes items differ, and the work of one search.
+#: The bytes with which a search makes items differ, and the most work of one search.
 _TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
 _MOST_READ: Final = 1 << 17
-#: The work of a byte that is read.
+#: The work of reading a byte.
 _READ: Final = 4
 
 
@@ -50,7 +50,8 @@ class DifferentItems:
     Args:
         machine: reads texts.
         contents: short contents of strings and numbers.
-        complete: the completion of a position if the current item may be any, or if it ends as given.
+        complete: finds the completion of a position: with a given end of the current item, or, for ``None``, as if
+            items might repeat.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class DifferentItems:
     def complete(self, position: Position) -> tuple[bytes | None, int]:
         """The completion, ``None`` if a bounded search finds none, and the work of the search.
 
-        The lower bounds of the search are the texts with any current item.
+        The search takes as lower bounds the completions as if items might repeat.
         """
         machine = self._machine
         queue = [(0, b"", b"", self._complete(position, None) or b"", position)]
@@ -92,7 +93,10 @@ class DifferentItems:
         return None, work
 
     def _chosen(self, position: Position, items: tuple[Canonical, ...]) -> tuple[bytes | None, int]:
-        """The completion that ends a string or number as it was chosen before it began, and the work of finding it."""
+        """The completion whose string or number is one of the values that are chosen before an item begins.
+
+        ``None`` if the text has left these values. The second result is the work of the search.
+        """
         state, _, text, escape = self._machine.states[position.state], *position.items[1:]
         if isinstance(state, NumberState):
             content, begun = Content(state.numbers.automaton), text
@@ -117,7 +121,7 @@ class DifferentItems:
         return best if self._is_complete_after(position, best) else None, MEMBER
 
     def _with_item(self, position: Position, ahead: bytes) -> bytes | None:
-        """The text that ends the current item as a completion does, and is then short; ``None`` if an item repeats."""
+        """The current item as a completion ends it, and then a short completion; ``None`` if an item repeats."""
         machine = self._machine
         at, size = position, 0
         while at.items.text and size < len(ahead):

@@ -17,8 +17,7 @@ from logitloom_plugins.json_schema.folds.completion.completion_memory import (
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.shortest_ends import shortest_ends
 from logitloom_plugins.json_schema.grammar.members import TruthVector
-from logitloom_plugins.json_schema.grammar.moves import moves_between
-from logitloom_plugins.json_schema.grammar.schema_grammar import SchemaGrammar
+from logitloom_plugins.json_schema.grammar.moves import SchemaGrammar, moves_between
 from logitloom_plugins.json_schema.grammar.states import ColonState, EscapeState, Move, Return, State, TextState
 from logitloom_plugins.json_schema.grammar.string_moves import StringMoves
 
@@ -32,8 +31,8 @@ Specialised = Callable[["LocalTexts", State, Taken], Iterable[Jump]]
 class LocalTexts:
     """The texts of the states of one grammar, without whitespace.
 
-    The text of a state follows the jumps that a function finds which is registered for the type of the state. For other
-    states there is a search through the moves (:mod:`.shortest_ends`).
+    For most types of states a function is registered that finds jumps; the text of a state follows these jumps. For
+    other states there is a search through the moves (:mod:`.shortest_ends`).
 
     Args:
         grammar: which moves states have outside strings.
@@ -83,7 +82,7 @@ class LocalTexts:
         return moves_between(self.grammar, state)
 
     def jumps(self, state: State, taken: Taken) -> Iterable[Jump] | None:
-        """What the function finds that is registered for the type of a state; ``None`` if there is no function."""
+        """The jumps of a state, from the function for its type; ``None`` if no function is registered."""
         special = self._specialised.get(type(state))
         return None if special is None else special(self, state, taken)
 

@@ -1,4 +1,4 @@
-"""Completions of open objects and arrays: what must still come is written, and what may come is searched."""
+"""Completions of open objects and arrays: required members are written, other members are searched for."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from logitloom_plugins.json_schema.grammar.states import ArrayState, ObjectState
 
 __all__ = ["container_jumps"]
 
-#: Frames that are looked at for the truth vectors that a search can find.
+#: The most frames that are visited to find out which truth vectors a search can find.
 _MOST_EXPLORED: Final = 256
 
 
@@ -45,9 +45,9 @@ class _Place(NamedTuple):
 
     Attributes:
         frame: the object or array.
-        phase: ``open``: nothing was written in it; ``next``: a member was; ``comma``: a comma, too.
+        phase: the last thing that was written in it: ``open``: the bracket; ``next``: a member; ``comma``: a comma.
         taken: what must not come again.
-        begun: whether a line was begun: after the bracket for a member, after a member for the end.
+        begun: whether a new line was begun. After the bracket a member must follow, after a member the end.
     """
 
     frame: Frame
@@ -65,7 +65,7 @@ def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]
     key = _Place(frame, phase, Taken(taken.names, taken.items if must_differ else ()), begun)
     rests = texts.memory.rests
     if not begun and key not in rests:
-        # Not remembered: after each of many names the rest is another long text, made from the same parts.
+        # These texts are not remembered: after each of many names there is another long text of the same parts.
         parts = None
         if is_simple(frame) and not frame.tracked:
             parts = required_members(texts, frame)
@@ -78,9 +78,9 @@ def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]
 
 
 def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
-    """The texts, and the work that they take: a search through the members.
+    """The texts to the end of an open object or array, and the work of finding them: an A* search through the members.
 
-    It is an A* search: the texts come first that are shortest together with what their object needs at least.
+    Texts are taken in the order of their length plus a lower bound on the bytes that their object still needs.
     """
     end = b"]" if isinstance(start.frame, ArrayFrame) else b"}"
     must_differ = isinstance(start.frame, ArrayFrame) and start.frame.plan.distinct
@@ -119,7 +119,7 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
 
 
 def _reachable_ends(texts: LocalTexts, frame: Frame) -> int:
-    """With how many truth vectors an open object or array can end at most."""
+    """An upper bound on the number of truth vectors with which an open object or array can end."""
     if len(frame.wanted) == 1:
         return 1
     values = texts.values
@@ -132,7 +132,12 @@ def _reachable_ends(texts: LocalTexts, frame: Frame) -> int:
 def _members(
     texts: LocalTexts, place: _Place
 ) -> Iterator[tuple[bytes, ObjectMember | ArrayMember, frozenset[str], Texts]]:
-    """What may come next: its text up to the value, the member, the names after it, and its values by truth vector."""
+    """The members that may come next.
+
+    Yields:
+        The text of the member up to the value, the member, the names that must not come after the member, and short
+        values of the member by truth vector.
+    """
     frame, taken = place.frame, place.taken
     must_come = place.phase == "comma" or place.begun
     if isinstance(frame, ObjectFrame):

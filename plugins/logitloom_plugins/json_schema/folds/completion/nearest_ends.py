@@ -15,10 +15,11 @@ from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["NearestEnds"]
 
-#: Pairs of a state and an output that can be reached from it, of all states; and fewer outputs are not listed by state.
+#: The most pairs of a state and an output that can be reached from the state; and the fewest outputs for which such
+#: pairs are listed.
 _MOST_LISTED: Final = 1 << 17
 _FEW: Final = 8
-#: Pairs of a state and an output of which the distances are found together.
+#: The most pairs of a state and an output whose distances are all computed to find the largest one.
 _MOST_COMPARED: Final = 1 << 19
 
 
@@ -31,7 +32,7 @@ class NearestEnds:
 
     Args:
         content: the content.
-        preferred: all bytes, of which the first that leads on is written.
+        preferred: all bytes, in the order of preference: the first byte that leads to the end is written.
 
     Attributes:
         columns: a byte for each class of bytes that are alike, the preferred ones first, and the class.
@@ -76,7 +77,7 @@ class NearestEnds:
     def farthest(self) -> int | None:
         """The most bytes of a shortest content, from any state on and with any output that can be reached there.
 
-        ``None`` if there are too many outputs for all of them to be looked at.
+        ``None`` if there are too many outputs to compare them all.
         """
         if self._listed is not None:
             return max([distance for distances in self._listed for distance in distances.values()], default=0)

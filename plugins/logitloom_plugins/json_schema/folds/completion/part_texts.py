@@ -1,4 +1,4 @@
-"""Short texts of parts of a schema, wherever the parts stand: what bounds on the length of completions are made of."""
+"""Short texts of parts of a schema, wherever the parts stand. Bounds on the length of completions are made of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logitloom_plugins.json_schema.grammar.layout import COMPACT
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
-from logitloom_plugins.json_schema.grammar.schema_grammar import state_in
+from logitloom_plugins.json_schema.grammar.states import state_in
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["PartTexts"]
@@ -33,7 +33,7 @@ class PartTexts:
     """The short texts of values, objects, arrays and contents of one schema.
 
     Args:
-        texts: of states.
+        texts: the short texts of states.
     """
 
     def __init__(self, texts: LocalTexts) -> None:
@@ -46,7 +46,11 @@ class PartTexts:
         return short_values(self._texts, demand)
 
     def openings(self, demand: ValueConstraint) -> tuple[list[tuple[Content, bool]], list[bytes], list[Frame]]:
-        """Of a value: the contents of strings (``True``) and numbers, short texts, the objects and arrays it may be.
+        """What a value can be.
+
+        Returns:
+            The contents of the strings (``True``) and numbers, a short text for each truth vector, and the frames of
+            the objects and arrays.
 
         Raises:
             BudgetExceeded: if no short text is found.
@@ -60,8 +64,10 @@ class PartTexts:
         return contents, [*texts.values()], [frame for frame in frames if values.lives(frame)]
 
     def different(self, demand: ValueConstraint, others: int) -> tuple[list[bytes], int] | None:
-        """Short values, of which one is none of so many others, if there is such a value; and the most bytes that an
-        unfinished value takes so that it is none of them. ``None`` if that is not known.
+        """More short values than ``others``, and the most bytes that end an unfinished value as one that is not taken.
+
+        Whichever ``others`` values are taken, one of the short values is not, if such a value exists. ``None`` if the
+        number of bytes is not known.
         """
         if any(self._values.of_type(demand, kind) for kind in ("object", "array")):
             return None
@@ -73,7 +79,8 @@ class PartTexts:
             short = self._texts.contents.short_values(content, quoted, 1 << others.bit_length())
             texts += [text for _, text, _ in short]
             longest = longest_path(automaton.next)
-            # Where loops make no other value all values are found without loops, and otherwise each turn makes one.
+            # If loops make no further values, all values are found without loops. Otherwise each turn of a loop makes
+            # one more value.
             more = content.least + others if content.counts else (longest or automaton.states * others) + others
             plain = not quoted or is_plain(content)
             ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * more + quoted)
@@ -87,22 +94,22 @@ class PartTexts:
         return {contents.escaped(text) for text in found} if quoted else found
 
     def farthest_end(self, content: Content) -> int:
-        """The most bytes that a short content takes from any state on, at most."""
+        """An upper bound on the bytes of the rest of a short content, from any state on."""
         nearest = self._texts.contents.nearest_ends(content)
         farthest = None if nearest is None else nearest.farthest()
-        # After the least number of characters an end is as far away as there are states, at most.
+        # After the least number of characters the nearest end is no further away than the number of states.
         return content.least + content.automaton.states if farthest is None else farthest
 
     # --- objects and arrays -----------------------------------------------------------------------------------------
 
     def required_texts(self, frame: Frame) -> list[bytes] | None:
-        """The texts of the members with which an object ends after any others; ``None`` if that is not known."""
+        """The texts of the members that an object still needs; ``None`` if they are not known."""
         if isinstance(frame, ArrayFrame) or not is_simple(frame) or frame.tracked:
             return None
         return required_members(self._texts, frame)
 
     def ends(self, frame: Frame, most: int) -> tuple[list[bytes], int]:
-        """Short texts that end an open object or array, at once or after more members, and a number of members.
+        """Short texts that end an open object or array, now or after more members, and how many frames were visited.
 
         Raises:
             BudgetExceeded: if there are more than ``most`` members, or if it takes too long.
@@ -118,7 +125,10 @@ class PartTexts:
         return [*found], count
 
     def longest_name(self, frame: ObjectFrame) -> int:
-        """The bytes by which the names in the rest of an object that counts its members grow, whichever have come."""
+        """The most bytes of the names that an object with a least number of members may still need.
+
+        The bound holds whichever names have come.
+        """
         keys, least = frame.plan.keys, frame.plan.least
         longest = 0
         for label in [label for label in keys.bit if not frame.plan.declares(label)]:
@@ -148,7 +158,7 @@ class PartTexts:
                     every = [(label, ValueConstraint(reached.plan.hard_child(label))) for label in keys.bit]
                     next_ones = [(label, one) for label, one in every if self._values.possible(one)]
                 else:
-                    # The frames with one name more left out are reachable, too, and tell of the names after it.
+                    # Frames in which more names are left out are reachable, too, and have the names after these.
                     next_ones = [(label, one.demand) for label, one in objects.members_here(self._values, reached)]
                 longest, named = self.named(keys, next_ones)
                 other = max(other, longest)
@@ -166,7 +176,10 @@ class PartTexts:
         return 0 if is_listed else _LONGEST_ESCAPE * keys.automaton.farthest + 2, named
 
     def reachable(self, frame: Frame) -> Iterable[Frame]:
-        """An open object or array at once or after more members; without open formulas itself alone stands for them."""
+        """The frames of an open object or array now and after more members, if they can be completed.
+
+        Where no formula is open, the frame itself stands for all of them.
+        """
         return filter(self._values.lives, [frame] if frame.only_hard else self._values.explored(frame))
 
     def _is_scarce(self, frame: ObjectFrame) -> bool:

@@ -1,9 +1,9 @@
 """The completions of positions: the text of the state, and the texts of what is open around it.
 
-A completion is a function of the position alone, and after its first bytes the completion is the rest of it. So the
-number of tokens in this text is a bound that counts down. It is a shortest text in bytes with three exceptions: of an
-object without alternatives exactly the required members are written; in strings the characters that need no escape are
-preferred; and items that must be different are chosen one after another.
+A completion is a function of the position alone. After the first bytes of a completion have been written, the rest is
+the completion of the new position. So the number of tokens in a completion is a bound that counts down. A completion is
+a shortest text in bytes with three exceptions: an object without alternatives is written with exactly its required
+members; strings prefer characters that need no escape; and items that must be different are chosen one after another.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from logitloom_plugins.json_schema.grammar.states import (
 
 __all__ = ["SPECIALISED", "Completions"]
 
-#: Bytes of the memory, estimated.
+#: The most bytes of the memory, estimated.
 _MOST_REMEMBERED: Final = 1 << 24
-#: The work of a position, and of a byte of a completion, which is written, laid out, read, and counted in tokens.
+#: The work of a position, and of a byte of a completion. A byte is written, laid out, read, and counted in tokens.
 _POSITION: Final = 100
 _WRITTEN: Final = 2
 #: The truth vectors of the whole value.
@@ -122,7 +122,7 @@ class Completions:
             memory.work += _POSITION + _WRITTEN * len(found or b"")
             must_differ = machine.numbering.opening or machine.numbering.tracked
             if found is not None and not position.items.frame and must_differ:
-                # Names and items that must differ are judged by reading, as the search does itself.
+                # Whether names and items repeat is found out by reading the text.
                 reached = machine.read(position, found)
                 if reached is None or not machine.ends(reached):
                     found = None
@@ -131,7 +131,7 @@ class Completions:
         return self._of_position[position]
 
     def _complete(self, position: Position, item: Item | None = None) -> bytes | None:
-        """The completion of a position; of one within an item, with the given end of the item."""
+        """The completion of a position, with the given end of the current item, if any. Items may repeat."""
         number, stack, written, before = position
         items = items_before(self._machine, before)
         taken = Taken(frozenset() if stack is None else stack.entry.names, items, written)
@@ -165,7 +165,7 @@ class Completions:
         return text + self._relaid[key]
 
     def _joined(self, texts: Texts, stack: Stack, items: tuple[Canonical, ...]) -> tuple[bytes, bytes] | None:
-        """The text, of some texts by truth vector, that is shortest with the completion after it, and both."""
+        """The text, of texts by truth vector, that is shortest together with its completion; and that completion."""
         if stack is None:
             return None if () not in texts else (texts[()], b"")
         found = []

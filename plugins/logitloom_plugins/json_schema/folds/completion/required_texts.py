@@ -18,9 +18,9 @@ from logitloom_plugins.json_schema.schema.formula import Formula
 
 __all__ = ["bytes_needed", "is_simple", "next_required", "required_items", "required_members"]
 
-#: Items from which on they are not searched for one by one.
+#: So many required items or more are not searched for one by one.
 _MANY_ITEMS: Final = 64
-#: Parts of a conjunction of which one decides how many bytes are needed at least.
+#: The most parts of a conjunction whose lower bounds are compared.
 _MOST_PARTS: Final = 32
 
 
@@ -41,7 +41,7 @@ def next_required(frame: ObjectFrame) -> Label | None:
 def required_members(texts: LocalTexts, frame: ObjectFrame) -> list[bytes] | None:
     """The texts of the members that must still come in an object without alternatives.
 
-    ``None`` if one has no short text, or if they are so long that no text of them is written.
+    ``None`` if one has no short text, or if all together are too long to be written.
     """
     found, size = list[bytes](), 0
     for name in frame.plan.required_names(frame.position, frame.missing):
@@ -54,9 +54,9 @@ def required_members(texts: LocalTexts, frame: ObjectFrame) -> list[bytes] | Non
 
 
 def required_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
-    """The texts of the items that must still come in an array without alternatives, where these are many.
+    """The texts of the items that must still come in an array without alternatives.
 
-    ``None`` if they are few, if one has no short text, or if they are so long that no text of them is written.
+    ``None`` if they are few, if one has no short text, or if all together are too long to be written.
     """
     more = frame.plan.least - frame.length
     if more < _MANY_ITEMS or not frame.only_hard or frame.plan.distinct:
@@ -78,10 +78,10 @@ def required_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
 
 
 def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
-    """A lower bound on the bytes that an object still needs after a member, its bracket not counted; 0 for arrays.
+    """A lower bound on the bytes that an object still needs before its closing bracket; 0 for arrays.
 
-    Each required member needs its name and its shortest value, and each that only the number of members asks for as
-    much as the shortest member. Of several ways to satisfy an object the cheapest counts.
+    A required member needs its name and its shortest value. Where the least number of members asks for more members,
+    each of them needs as much as the shortest member. Of several ways to satisfy the object the cheapest counts.
     """
     if isinstance(frame, ArrayFrame):
         return 0
@@ -114,7 +114,7 @@ def _member_sizes(texts: LocalTexts, plan: ObjectPlan) -> Iterator[int]:
 
 
 def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: frozenset[str]) -> int:
-    """The bytes of the members that a formula requires at least, without the members that are counted elsewhere."""
+    """A lower bound on the bytes of the members that a formula requires, without those whose names are ``counted``."""
     if isinstance(formula, bool):
         return 0
     operator = formula[0]
@@ -124,7 +124,7 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
         return min([_least_for(texts, plan, part, counted) for part in formula[1]])
     if operator != "&":
         return 0
-    # Names that are required directly are different ones. Nested objects may require the same names.
+    # The names that parts of the conjunction require directly are all different. Other parts may require equal names.
     direct = sum([_least_for(texts, plan, part, counted) for part in formula[1] if part[0] == "req"])
     others = [part for part in formula[1] if part[0] != "req"][:_MOST_PARTS]
     return max([direct, *[_least_for(texts, plan, part, counted) for part in others]])

@@ -15,7 +15,7 @@ from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["BYTES", "ORDER", "Canonical", "canonical", "longest_path", "representatives", "several"]
 
-#: Bytes of the longest content, of finitely many, whose length is found.
+#: The most bytes of a longest content whose length is found.
 _MOST_ROUNDS: Final = 256
 #: The most steps of one search, and the bytes of the longest content that it finds.
 _MOST_SEARCHED: Final = 1 << 19
@@ -27,7 +27,7 @@ BYTES: Final = sorted(
 #: The index of each byte in this order.
 ORDER: Final = bytes(BYTES.index(byte) for byte in range(256))
 
-#: The same for all texts of a string or number; of other values the text.
+#: The form of a string or number that all its texts share; of other values the text.
 Canonical = tuple[bool, bytes, int | bytes] | str | bytes
 
 
@@ -46,15 +46,15 @@ def several(
     Args:
         content: the content.
         content_state, count: the state of its automaton, and the characters so far.
-        visits: how many ways to one state are followed.
-        most: how many contents of one state are found.
-        alive: whether a state is worth a visit; ``None``: as the content says.
+        visits: how many paths to one state are followed.
+        most: with a label the number of contents that are found.
+        alive: whether a state of the automaton can lead to an end; ``None``: the content decides.
         label: the only output that is asked for; ``None`` for any.
-        work: one number, to which the steps are added. Too many end the search.
+        work: a list with one number, to which the steps are added. Too many steps end the search.
     """
     automaton = content.automaton
     if content.counts and content.free and label is not None and content_state == automaton.start:
-        # All characters are alike here, so only the number of them is looked for.
+        # All characters are alike here, so only the number of characters matters.
         points = [count, *[point for point in content.points if point > count]]
         length = next((point for point in points if content.ends(content_state, point) == label), None)
         if length is not None and length - count <= _MOST_SEARCHED:
@@ -63,7 +63,7 @@ def several(
     columns: dict[int, list[int]] = {}
     for byte in BYTES:
         columns.setdefault(int(automaton.byte_class[byte]), []).append(byte)
-    # Of the bytes that lead to the same state as many as ways to it are followed.
+    # Of the bytes that lead to the same state, one is needed for each path that is followed.
     most_alike = min(visits, max(map(len, columns.values())))
     steps = [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
     boundaries, table = automaton.boundaries, automaton.next
@@ -99,14 +99,14 @@ def several(
 
 
 def canonical(text: bytes) -> Canonical:
-    """The same for all texts of a string or number; of other values the text."""
+    """The form of a string or number that all its texts share; of other values the text."""
     if text[:1] in b"-0123456789":
         return number_of(text)
     return json.dumps(json.loads(text)) if text[:1] == b'"' else text
 
 
 def representatives(automaton: MooreMachine) -> list[int]:
-    """The bytes of which short contents are made: of bytes that are alike, the first."""
+    """The bytes of which short contents are made: of each byte class the first byte of :data:`BYTES`."""
     alive = np.asarray((automaton.next >= 0).any(axis=0))
     first: dict[int, int] = {}
     for byte in BYTES:
@@ -115,7 +115,10 @@ def representatives(automaton: MooreMachine) -> list[int]:
 
 
 def longest_path(following: NDArray[np.int32]) -> int | None:
-    """The length of the longest path through states, without loops at one of them; ``None`` if paths have no end."""
+    """The length of the longest path through states, without steps from a state to itself.
+
+    ``None`` if a longer loop allows paths of any length, or if the path is too long to be found.
+    """
     going = (following >= 0) & (following != np.arange(len(following))[:, None])
     lengths = np.zeros(len(following), dtype=np.int32)
     for _ in range(min(len(following), _MOST_ROUNDS)):

@@ -21,7 +21,6 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER
 from logitloom_plugins.json_schema.grammar.members import TruthVector
 from logitloom_plugins.json_schema.grammar.moves import BLANKS, may_end
 from logitloom_plugins.json_schema.grammar.objects import counted
-from logitloom_plugins.json_schema.grammar.schema_grammar import compacted, without_gap
 from logitloom_plugins.json_schema.grammar.states import (
     EndsName,
     Enters,
@@ -32,6 +31,8 @@ from logitloom_plugins.json_schema.grammar.states import (
     Return,
     State,
     TextState,
+    compacted,
+    without_gap,
 )
 
 __all__ = ["shortest_ends"]

@@ -59,9 +59,10 @@ def _name_jumps(texts: LocalTexts, context: NameContext, content_state: int, tak
 
 
 def escape_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
-    """The jumps of an escape: of the next character of the text before the escape, or else of the first character.
+    """The jumps of an escape that has begun.
 
-    So the text of a string goes on as it has begun.
+    If the text from before the escape goes on with an escaped character that begins so, the escape writes that
+    character; otherwise it goes on with the first byte that may come.
     """
     assert isinstance(state, EscapeState)
     context, content_state, count, begun, _ = state

@@ -13,8 +13,7 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import Canoni
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.layout import COMPACT, settled
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
-from logitloom_plugins.json_schema.grammar.schema_grammar import state_in
-from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState
+from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState, state_in
 from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
 
