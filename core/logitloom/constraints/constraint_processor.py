@@ -169,7 +169,7 @@ class ConstraintProcessor(Processor):
         return self._step(logits, state, None, context)
 
     def _step(self, logits: Array, state: Any, left: Any, context: Context) -> tuple[Array, Any]:
-        """The same for the states alone; ``left`` is what is left to each row, or ``None`` without a limit."""
+        """:meth:`process` for the states without their limits."""
         memory, backend = self.memory(context), context.backend
         if memory.dense and not _in_host_memory(context):
             tables = memory.device_tables

@@ -56,7 +56,7 @@ class LongestTokens(Constraint):
 
     @property
     def fingerprint(self) -> bytes:
-        """That of the inner constraint, marked."""
+        """The fingerprint of the inner constraint, with a mark."""
         return hashlib.blake2b(self.inner.fingerprint, digest_size=16, person=b"longest tokens").digest()
 
     def start(self) -> State:
@@ -64,7 +64,7 @@ class LongestTokens(Constraint):
         return self.inner.start()
 
     def advance(self, state: State, token: int) -> State | None:
-        """Where the inner constraint goes."""
+        """The next state of the inner constraint."""
         return self.inner.advance(state, token)
 
     def may_end(self, state: State) -> bool:
@@ -129,7 +129,7 @@ class LongestTokens(Constraint):
     def _continue(self, pairs: set[tuple[State | None, bytes]]) -> bool:
         """Whether every text from each state begins with the bytes beside it.
 
-        A pair that several ways lead to is looked at once: a text of n equal bytes has 2^n ways.
+        A pair that is reached by several sequences of tokens is examined once: n equal bytes have 2^n sequences.
         """
         seen, waiting = pairs, [*pairs]
         while waiting:

@@ -199,7 +199,7 @@ class ConstraintMemory:
         return node.row or self._prepare(node, self._allowed(node.state))
 
     def masks(self, nodes: Sequence[StateNode]) -> list[MaskRow]:
-        """The masks of several nodes; what is not known yet is asked for together."""
+        """The masks of several nodes. The constraint is asked for all unknown masks together."""
         if len(nodes) == 1:
             return [self.mask(nodes[0])]
         missing = {id(node): node for node in nodes if node.row is None}
@@ -250,7 +250,7 @@ class ConstraintMemory:
         if node.least_after is None:
             node.least_after = ids, least = self.constraint.least_after(node.state)
             self._memory.note((ids, least), entries=0)
-            # What no token needs cannot be needed: from here on no list has to be looked at.
+            # No token needs more tokens than this bound. So no list has to be looked at.
             node.most_after = min(node.most_after, int(np.max(least, initial=0)))
             if node.most_after <= left - 2:
                 return None
@@ -304,7 +304,7 @@ class ConstraintMemory:
         return run
 
     def forced_within(self, node: StateNode, left: int) -> list[int]:
-        """The same for a text that must be complete in ``left`` tokens, end-of-sequence included."""
+        """:meth:`forced` for a text that must be complete in ``left`` tokens, end-of-sequence included."""
         run: list[int] = []
         while (row := self.mask_within(node, left - len(run))) is not None:
             if len(row.ids) != 1:
@@ -366,7 +366,7 @@ class ConstraintMemory:
         records = np.full((len(step.accepting), 3), -1, dtype=np.int64)
         tables = StepTables(step.automaton, *texts, self._ends, step.accepting, step.closing, records)
         compiled = _CompiledBatch(kernels, tables, {})
-        # Published before the masks are copied: a thread that finds a mask from here on adds this mask itself.
+        # The batch is published before the masks are copied: a thread that finds a mask later adds it to the batch.
         self._memory.note(records)
         self._compiled[_COMPILED] = compiled
         for state, node in [*self._nodes.items()]:

@@ -55,7 +55,7 @@ class StopStrings(ConstraintProcessor):
         return finder
 
     def stop_strings(self, kept: bool) -> tuple[str, ...]:
-        """The strings if texts end with them (``kept``), or if texts leave them out; otherwise none."""
+        """The strings, if a text keeps them at its end (``kept``) or leaves them out (not ``kept``); otherwise none."""
         return self.strings if self.include == kept else ()
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:

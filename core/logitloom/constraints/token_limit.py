@@ -1,5 +1,4 @@
-"""Rows that may generate a limited number of tokens: the limits that :class:`.processor.ConstraintProcessor` keeps for
-them.
+"""Limits on the number of tokens of a row, as :class:`.ConstraintProcessor` keeps them.
 
 The limit is the option ``finish_within``, or what the loop or the engine tells (``Context.max_new_tokens``). The state
 of a row is then the constraint's state and the number of tokens that are left. A token is allowed only if the text

@@ -72,8 +72,8 @@ class ByteRules:
         usable: the bytes that shortest texts may have.
 
     Attributes:
-        mask: of a byte set, bit ``b`` for byte ``b``; 0 for a named rule.
-        called: the number of the rule that is named; -1 for a byte set.
+        mask: by position the byte set, with bit ``b`` for byte ``b``; 0 if the position is a named rule.
+        called: by position the number of the named rule; -1 if the position is a byte set.
         follow: the positions that may come next in the rule.
         last: whether the rule may end after the position.
         alike: the first position with the same ``follow`` and ``last``.
@@ -81,8 +81,8 @@ class ByteRules:
             is no such text of usable bytes.
         first: by rule, the positions at which the rule may begin.
         start: the rule that a whole text follows.
-        growth: ``[256]``, by how many bytes each byte can at most move the end of a text away;
-            ``None`` if not every rest of a rule has a text.
+        growth: ``[256]``: the most bytes by which reading a byte can make the shortest completion longer; ``None`` if
+            the rest of some rule has no text.
 
     Raises:
         BudgetExceeded: if the grammar has too many positions or rules, or a shortest text is too long.
@@ -142,7 +142,7 @@ class ByteRules:
         return NodeDraft(empty, [position], [position])
 
     def _own_rule(self, node: Node) -> NodeDraft:
-        """A node as a rule of its own, the same for equal nodes."""
+        """The number of a rule whose body is a node. Equal nodes have one rule."""
         if node not in self._made:
             name = f" {len(self._made)}"  # no rule of a grammar begins with a blank
             self._made[node] = name
@@ -225,7 +225,7 @@ class ByteRules:
         total = 0
 
         def reached(position: int) -> None:
-            """Both parts of a text from a position on are known: the position's own text and the rest after it."""
+            """Offer the text from a position on to the positions and rules before it, if the whole text is known."""
             rule = self.called[position]
             own, after = (ranks[position] if rule < 0 else texts[rule]), rest[position]
             if own is None or after is None:
@@ -291,8 +291,9 @@ class ByteRules:
         return found
 
     def _deepest(self, rule: int, rest: list[int], named: list[list[int]], own: list[int]) -> int:
-        """The longest shortest rest among the positions that the first byte of a rule can open, without the rule's own
-        rest.
+        """The bytes of the longest rest among the positions that the first byte of a rule can open.
+
+        The rest of the rule itself does not count.
         """
         distance = {rule: 0}
         heap, done, deepest = [(0, rule)], set[int](), 0

@@ -1,7 +1,7 @@
 """How many tokens complete a text of a grammar that an engine follows.
 
-Engines say which token may come next, and not how far the end is. The rules of the grammar do: a recogniser of the
-same texts reads what the engine has read, and tells the shortest completion.
+An engine says which token may come next. It does not say how far the end is. For this a recogniser, which is made from
+the rules of the grammar, reads the same text as the engine and tells its shortest completion.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TokenCompletions:
         known = self._recogniser.growth
         growth = np.zeros(256, dtype=np.int64) if known is None else known
         sums, offsets = np.append(0, np.cumsum(growth.take(vocabulary.flat_bytes))), vocabulary.offsets
-        #: By how many bytes one token can move the end away.
+        #: The most bytes by which one token can make the shortest completion longer.
         self._growth = int(np.max(sums.take(offsets[1:]) - sums.take(offsets[:-1]), initial=0))
         self._lock = threading.RLock()
 
@@ -84,7 +84,7 @@ class TokenCompletions:
         return found
 
     def _least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Of the recogniser's state, remembered."""
+        """The result of :meth:`least` for a state of the recogniser, remembered."""
         known = self._found.get(state)
         if known is None:
             known = self._texts.least_after(state)

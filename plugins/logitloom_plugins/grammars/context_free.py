@@ -47,28 +47,28 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Whatever a rule stands for."""
+    """A text of another rule, which is named."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSequence:
-    """One after the other; none of them is the empty text."""
+    """Parts one after the other; no part is the empty text."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RuleChoice:
-    """One of several; without any, no text at all."""
+    """One of several options; without options no text at all."""
 
     options: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RuleRepeat:
-    """``least`` to ``most`` times, without a limit if that is ``None``."""
+    """A part, repeated ``least`` to ``most`` times; ``most`` is ``None`` for any number."""
 
     part: Node
     least: int
@@ -88,7 +88,7 @@ class ContextFreeGrammar:
 
 
 def character_set(ranges: Iterable[tuple[int, int]], others: bool = False) -> Ranges:
-    """Ranges sorted, joined where they touch, perhaps turned into all others, without surrogates."""
+    """The set of some ranges of code points, or of all others: sorted, joined where they touch, without surrogates."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -184,7 +184,7 @@ def recursive(grammar: ContextFreeGrammar) -> frozenset[str]:
 
 
 def written_out(grammar: ContextFreeGrammar) -> int:
-    """Leaves of the largest rule that contains no circle, where each rule that it names is written out.
+    """The number of leaves of the largest rule without circles, after every rule that it names is written out.
 
     Example:
         >>> twice = {"start": RuleSequence((Reference("a"),) * 2), "a": RuleSequence((Chars(((97, 97),)),) * 3)}
@@ -204,7 +204,7 @@ def _leaves(node: Node, size: Mapping[str, int]) -> int:
 
 
 def naming_depth(grammar: ContextFreeGrammar) -> int:
-    """How many rules with circles are begun and not ended at a time, where each is followed once, depth first."""
+    """The most rules with circles that are open at one time, when each rule is followed once, depth first."""
     circles = recursive(grammar)
     if grammar.start not in circles:
         return 0

@@ -192,7 +192,7 @@ class _Cutting:
     # --- which lexemes are too long ------------------------------------------------------------------------------
 
     def too_long(self) -> set[Node]:
-        """Lexemes in whose texts another one may have ended before."""
+        """The lexemes to cut: those that are too large, or else those in whose texts another lexeme may end earlier."""
         large: set[Node] = {
             node for node in self.lexemes if not isinstance(node, Chars) and self._size(node, {}) > _LARGEST
         }
@@ -288,8 +288,11 @@ class _Cutting:
         return made
 
     def _compared(self, following: list[set[int]]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-        """Pairs of different lexemes that share a text, and pairs of which a text of the first one, followed by a byte
-        that can come after it, begins a text of the second one; characters are never the second one.
+        """Pairs of lexemes between which the longest match may decide wrongly.
+
+        The first result has the pairs of different lexemes that share a text. The second has the pairs in which a text
+        of the first lexeme, followed by a byte that can come after that lexeme, begins a text of the second lexeme. A
+        single character is never the second lexeme.
 
         All lexemes are read at once, as long as a text begins texts of several of them.
 
@@ -298,7 +301,7 @@ class _Cutting:
         """
         sizes = [len(table) for table, _, _ in self._automata]
         starts = np.cumsum([0, *sizes[:-1]])
-        # The last row is that of the dead state, which is the last one here.
+        # The last row is the row of the dead state, which is the last state here.
         moved = [
             np.where(table == DEAD, -1, table + at) for (table, _, _), at in zip(self._automata, starts, strict=True)
         ]
@@ -347,7 +350,7 @@ class _Cutting:
         return found
 
     def _size(self, node: Node, known: dict[str, int]) -> int:
-        """Characters after references and repetitions are written out."""
+        """The number of characters of a node after references and repetitions are written out."""
         if isinstance(node, Chars):
             return 1
         if isinstance(node, Reference):

@@ -47,9 +47,9 @@ _EXCERPT: Final = re.compile(r"\n +\d+ \| .*", re.DOTALL)
 _DIRECTIVE: Final = re.compile(r"^\s*%llguidance\b", re.MULTILINE)
 
 
-#: Remainders of ``multipleOf`` that the engine is given: each takes it 2 to 6 microseconds and cannot be interrupted.
+#: The most remainders of ``multipleOf`` that the engine is given. It visits each of them and cannot be interrupted.
 _MOST_REMAINDERS: Final = 300_000
-#: Seconds of processor time that the engine takes at most for a character of usual schemas; it cannot be interrupted.
+#: The most seconds of processor time that the engine takes per character of usual schemas. It cannot be interrupted.
 _SECONDS_PER_CHARACTER: Final = 8e-6
 
 
@@ -129,7 +129,13 @@ class LLGuidance:
         return LLGuidanceGrammar(self._checked(text, text, max_items), max_items, grammar)
 
     def _checked(self, whole: str, text: str, max_items: int) -> str:
-        """The engine's grammar of a Lark text, of which a beginning was given."""
+        """The engine's grammar of a Lark text.
+
+        Args:
+            whole: the text for the engine.
+            text: the part of it that the user has written, which comes first.
+            max_items: the most items of the parser in one step.
+        """
         grammar: str = llguidance.LLMatcher.grammar_from_lark(whole)
         wrong = llguidance.LLMatcher.validate_grammar(grammar, limits=_limits(max_items)).strip()
         if wrong.startswith("WARNING"):
@@ -154,8 +160,8 @@ def _mentions(schema: Any, keyword: str) -> bool:
 def _remainders(schema: Any) -> int:
     """The least common multiple of all values of ``multipleOf``, in units of their smallest common part.
 
-    As many states has the automaton of the multiples of all of them, which the engine visits. Values that no number
-    has to meet together count as if one had to.
+    This is the number of states of the automaton of the common multiples, all of which the engine visits. The values
+    are taken together even if no number of the schema has to be a multiple of all of them.
 
     Example:
         >>> _remainders({"properties": {"a": {"multipleOf": 0.5}, "b": {"multipleOf": 3}}})

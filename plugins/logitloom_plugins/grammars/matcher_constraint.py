@@ -38,7 +38,7 @@ _ALL: weakref.WeakSet[MatcherConstraint] = weakref.WeakSet()
 
 
 class MatcherConstraint(Constraint):
-    """A grammar bound to a vocabulary, over matchers of some engine; a subclass says how those are used.
+    """A grammar bound to a vocabulary, over the matchers of an engine; a subclass says how the matchers are used.
 
     Subclasses implement the five methods below :attr:`fingerprint`, which get no states but matchers. They are called
     by one thread at a time.
@@ -86,7 +86,7 @@ class MatcherConstraint(Constraint):
 
     @property
     def fingerprint(self) -> bytes:
-        """Of the engine, its version, the grammar, and the vocabulary."""
+        """A hash of the engine, its version, the grammar and the vocabulary."""
         parts = (self._grammar_text, self.vocabulary.fingerprint, str(self.vocab_size))
         return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest()
 
@@ -110,12 +110,12 @@ class MatcherConstraint(Constraint):
 
     @abstractmethod
     def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
-        """Write the masks of matchers into the rows of ``buffer`` they come with, without holding the GIL."""
+        """Write the mask of each matcher into the row of ``buffer`` that is given with it, without holding the GIL."""
 
     # --- the contract ---------------------------------------------------------------------------------------------
 
     def start(self) -> TokensRead:
-        """Nothing was read."""
+        """The empty sequence of tokens."""
         return NOTHING_READ
 
     def advance(self, state: State, token: int) -> TokensRead | None:
@@ -188,7 +188,7 @@ class MatcherConstraint(Constraint):
     # --- matchers -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # Whatever another thread of the parent was doing at a fork, a child has its own lock, threads and matchers.
+        # A forked child has a lock, threads and matchers of its own, because another thread may have held the lock.
         self._lock = threading.RLock()
         self._buffer = np.zeros((0, self.words), dtype=np.int32)
         self._matchers: OrderedDict[TokensRead, Any] = OrderedDict()

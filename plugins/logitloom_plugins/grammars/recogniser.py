@@ -32,8 +32,9 @@ class _Frames:
 
     Attributes:
         callers: positions at which rules named this rule, with the frames of the calling rules.
-        completion: the shortest text that ends all callers, by rank; ``None`` if there is none.
-        farthest: the longest of the shortest completions after any of them ends.
+        completion: the shortest text that ends one of the callers and all rules around it, by rank; ``None`` if there
+            is none.
+        farthest: the bytes of the longest of the shortest completions of the callers.
     """
 
     __slots__ = ("callers", "completion", "farthest")
@@ -113,7 +114,7 @@ class Recogniser(ByteAutomaton):
 
     @property
     def fingerprint(self) -> bytes:
-        """Of the positions."""
+        """A hash of the positions."""
         rules = self._rules
         parts = repr((rules.mask, rules.called, rules.follow, rules.last, rules.first, rules.start, rules.rest))
         return hashlib.blake2b(parts.encode(), digest_size=16).digest()
@@ -121,7 +122,7 @@ class Recogniser(ByteAutomaton):
     # --- methods of ByteAutomaton -----------------------------------------------------------------------------------
 
     def start(self) -> State:
-        """Nothing was read."""
+        """The state before the first byte."""
         return self._begin
 
     def step(self, state: State, byte: int) -> State | None:
@@ -143,7 +144,7 @@ class Recogniser(ByteAutomaton):
         return None if text is None else text.translate(ORDER)
 
     def bound(self, state: State) -> int | None:
-        """No completion of the state is longer, in bytes; ``None`` if that is unknown.
+        """An upper bound on the bytes of the shortest completion of the state; ``None`` if no bound is known.
 
         Each byte makes it larger by at most :attr:`growth`. The bound is the longest shortest completion, over the
         unfinished rules and over all frames that wait for their end: a rule that ends leaves only some frames.

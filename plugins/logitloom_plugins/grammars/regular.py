@@ -40,7 +40,7 @@ class _CountedTree(NamedTuple):
 
 
 class _Linear(NamedTuple):
-    """``constant | factors[a] a | factors[b] b | ...``, or the same with the factors behind the rules.
+    """``constant | factors[a] a | factors[b] b | ...``, or with the factors behind the rules.
 
     Attributes:
         constant: the part that contains none of the rules; ``None`` for no text.
@@ -63,10 +63,10 @@ def regular_tree(grammar: ContextFreeGrammar, *, most: int) -> regular.Node | No
 
     Args:
         grammar: without useless parts (``pruned``).
-        most: most characters when all rules and counted repeats are written out.
+        most: the most characters after all rules and counted repeats are written out.
 
     Raises:
-        BudgetExceeded: if there are more.
+        BudgetExceeded: if the grammar has more.
 
     Example:
         >>> from logitloom.automata.compilation import compile_tree
@@ -97,7 +97,7 @@ class _RuleGroup:
     Args:
         grammar: the grammar.
         group: the names of the rules.
-        known: the trees of the rules that these name besides.
+        known: the trees of the other rules that the group names.
         most: most characters of a tree.
         backwards: whether the rules stand first in each sequence, not last.
     """

@@ -69,7 +69,7 @@ def _walk(schema: Any, pointer: str, root: Any) -> Iterator[Problem]:
             if isinstance(node.get(name), list):
                 waiting += [(part, f"{location}/{name}/{i}") for i, part in enumerate(node[name])]
         for name in ("items", "additionalProperties"):
-            # As values of these, false is understood.
+            # The engine understands false as the value of these keywords.
             if name in node and node[name] is not False:
                 waiting.append((node[name], f"{location}/{name}"))
 

@@ -58,7 +58,7 @@ class Compiler:
             told: dict[str, Any] = {"seconds": seconds, "grammar": grammar}
             if tokenizer != self._tokenizer:
                 told["tokenizer"] = tokenizer
-            # A process whose answer nobody waited for would give it to the next grammar.
+            # A process whose answer was not read would give that answer to the next grammar.
             self._process = None
             answer = self._asked(process, told, _PATIENCE * (seconds + 1.0))
             if answer is None:
@@ -129,7 +129,7 @@ def compile_beside(grammar: str, tokenizer: str, seconds: float) -> str:
 
 
 def main(source: IO[bytes], target: IO[bytes]) -> None:
-    """Compile what comes, a line each, until the other end closes."""
+    """Compile the grammars that come, one per line, until the other end closes."""
     import xgrammar
 
     _limit_memory()
@@ -158,7 +158,7 @@ def main(source: IO[bytes], target: IO[bytes]) -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """End this process after so much processor time; 0 ends the limit."""
+    """End this process after some seconds of processor time; 0 removes the limit."""
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, seconds)

@@ -98,7 +98,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
 
 
 def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int) -> ClassTable | None:
-    """The same table by the kernel; ``None`` if it could take long, because the kernel cannot check the budget.
+    """:func:`determinize` by the kernel; ``None`` if it could take long, because the kernel cannot check the budget.
 
     If there are more than ``most`` states, some of them are missing.
     """

@@ -158,7 +158,7 @@ class LazyDfa(ByteAutomaton):
         return bound
 
     def _tails(self, row: _TransitionRow, node: int) -> Iterator[tuple[bytes, int]]:
-        """The first of the bytes that end a character and lead to a target of a row, for each such target."""
+        """For each target of a row below a node the first bytes, in the order of bytes, that end a character there."""
         reached: set[int] = set()
         codes = row.nodes[node].tolist()
         for byte in range(0x80, 0xC0):

@@ -158,7 +158,7 @@ class IntersectedAutomaton(_LazyProduct):
                 after = self._stepped(state, byte)
                 if after is None:
                     continue
-                # An automaton that counts tokens has other states within a token than at its border.
+                # An automaton that counts tokens has other states inside a token than at the border of a token.
                 ended = self._bordered(after) if self._has_borders else after
                 for found in {after, ended} - {None}:
                     assert found is not None

@@ -51,7 +51,7 @@ def steps_to(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.in
 def _by_predecessors(
     table: NDArray[np.int32], left: NDArray[np.int64], steps: NDArray[np.int32], distance: int
 ) -> NDArray[np.int32]:
-    """The same for the states that are left once the first distances are known."""
+    """:func:`steps_to` for the states that are left once the first distances are known."""
     source, column = (table[left] >= 0).nonzero()
     source = left.take(source)
     target = table[source, column]

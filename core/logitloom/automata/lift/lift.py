@@ -330,7 +330,7 @@ class LiftedAutomaton(Constraint):
     def _found(self, state: State) -> TokenSet:
         if self._must_end and self._automaton.must_end(state):
             return TokenSet(True, np.zeros(0, dtype=np.int32))
-        # Where all states have completions, nobody has to ask of each whether a text can end after it.
+        # If all states have completions, no state has to be asked whether a text can end after it.
         always_ends = self._trie.every_byte or self.most_after(state) < UNKNOWN
         if self._has_borders or not always_ends:
             return self._found_by_walk(state)
@@ -424,7 +424,7 @@ class LiftedAutomaton(Constraint):
     def _read_from(
         self, state: State, visited: VisitedStates, table: WalkTable
     ) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
-        """The same with visited states or a bounded table of them."""
+        """:meth:`_successors_of` with visited states, or with a bounded table of visited states."""
         trie = self._trie
         walked = level_walk(trie, table, [(0, visited.number(state))], keep_states=True)
         ids, at = trie.order.take(walked.positions(trie)), walked.states_after(trie)
@@ -487,7 +487,11 @@ class LiftedAutomaton(Constraint):
         return self._search(state)[0]
 
     def _search(self, state: State) -> tuple[bytes | None, list[State] | None]:
-        """The same, and if there is none at all, the states that such texts reach; ``None`` if the bound was met."""
+        """A shortest text to acceptance, written with single-byte tokens, and the states that the search has reached.
+
+        The text is ``None`` if there is none, or if the search met its bound. The states are ``None`` unless there is
+        no text.
+        """
         automaton = self._automaton
         visited = self._room()
         singles = [(byte, visited.byte_class[byte]) for byte in np.flatnonzero(self._trie.single >= 0).tolist()]

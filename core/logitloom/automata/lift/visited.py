@@ -83,7 +83,7 @@ class VisitedStates(WalkTable):
         self._begun: set[int] = set()
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
-        """The runs of some states, or of all, for a walk of a trie, which is the same in each call."""
+        """The runs of some states, or of all, for walks of a trie. All calls must have the same trie."""
         if self._paths is None:
             self._paths = RunPaths(self._automaton, trie)
         return self._paths.of(self.values, None if states is None else np.unique(states).tolist())

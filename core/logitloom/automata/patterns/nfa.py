@@ -47,11 +47,11 @@ Ranges = tuple[range, ...]
 
 
 class _Copied(NamedTuple):
-    """What follows a position of a copy: that of the position in the first copy, moved.
+    """The positions that follow a position of a copy: those of its place in the first copy, moved by the distance.
 
     Attributes:
         start: the first position of the first copy.
-        part: what follows each position of the first copy.
+        part: the positions that follow each position of the first copy.
     """
 
     start: int
@@ -59,7 +59,7 @@ class _Copied(NamedTuple):
 
 
 class _Extended(NamedTuple):
-    """The positions that follow within copies, and ``more`` that follow after them."""
+    """The positions that follow within copies, and ``more`` positions that follow after the copies."""
 
     within: _Copied
     more: Positions

@@ -109,7 +109,7 @@ class PositionCompletions:
             for of_text, (text, after) in enumerate(numbers):
                 size[of_text] = len(text) + size[after]
             return [size[each] for each in number]
-        # Of each text its beginning, as long as a token, and the fewest tokens from each byte of that on.
+        # For each text its first bytes, as many as a token may have, and the fewest tokens from each of these bytes on.
         known: list[tuple[bytes, list[int | None]]] = []
         for text, after in numbers:
             rest, fewest = known[after] if known else (b"", [0])

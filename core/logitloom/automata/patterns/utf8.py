@@ -177,7 +177,7 @@ def _compiled(sets: tuple[HighSet, ...]) -> _PartitionParts | None:
 
 
 def _divided(sets: tuple[HighSet, ...], tracker: BudgetTracker) -> _PartitionParts:
-    """The same parts without the kernel."""
+    """The parts of a partition, computed without the kernel."""
     flat = []
     for high_set in sets:
         flat.append(high_set.edges)
