@@ -56,7 +56,7 @@ def union(sets: Sequence[TokenSet], size: int) -> TokenSet:
     return _written(False, np.setdiff1d(left, allowed, assume_unique=True), size)
 
 
-def difference(members: TokenSet, removed: Sequence[int], size: int) -> TokenSet:
+def difference(members: TokenSet, removed: Sequence[int] | NDArray[Any], size: int) -> TokenSet:
     """The token set without the ids ``removed``; ``size`` is the width of the logits."""
     gone = np.unique(np.asarray(removed, dtype=np.int32))
     if members.allowed:

@@ -35,6 +35,8 @@ __all__ = ["Combination"]
 Tags = dict[int, tuple[int, tuple[int, ...]]]
 
 _NO_IDS: Final = nothing().ids
+#: Tokens that complete a string and are read one by one; more of them are found by one walk of all tokens.
+_FEW_CROSSING: Final = 512
 
 
 class Combination(Constraint):
@@ -92,8 +94,8 @@ class Combination(Constraint):
             [self._spelling(text, tags[exit]) for exit, (text, _) in enumerate(part.exits)]
             for part, tags in zip(parts, self._tags, strict=True)
         ]
-        #: Per section the tokens in which an end string of the section begins.
-        self._begun = [_begun(vocabulary, _anywhere(part), part.at_tokens) for part in parts]
+        #: Per section the strings that end the section anywhere, and whether they begin at the borders of tokens alone.
+        self._anywhere = [(_anywhere(part), part.at_tokens) for part in parts]
         self.gives_way = any(inner is not None and inner.gives_way for inner in constraints)
         self.of_configuration = self.memory.remembering("token sets of configurations", self._of_configuration)
         self._of_state = self.memory.remembering("token sets", self._of_states)
@@ -272,7 +274,7 @@ class Combination(Constraint):
             return True
         if part.follows:
             return True
-        return bool(part.exits) and text in self._begun[config.section][0]
+        return bool(part.exits) and text in _begun(self.vocabulary, *self._anywhere[config.section])
 
     def _inside(self, config: SectionConfiguration, token: int) -> Iterable[SectionConfiguration]:
         """The configurations after a token inside a section."""
@@ -352,14 +354,14 @@ class Combination(Constraint):
         matcher = self._automaton.parts[section].matcher
         assert matcher is not None
         found: dict[TriggerMatcher.Node, list[int]] = {}
-        for text in self._begun[section][0]:
+        for token in _ending_within(self.vocabulary, self._anywhere[section][0]).tolist():
             node, done = (b"", False), -1
-            for byte in text:
+            for byte in self.vocabulary.token_bytes[token]:
                 node, done = matcher.step(node, byte)
                 if done >= 0:
                     break
             if done < 0 and node[0]:
-                found.setdefault(node, []).extend(self._texts.ids_of(text))
+                found.setdefault(node, []).append(token)
         return tuple((np.array(ids, dtype=np.int32), node) for node, ids in found.items())
 
     def tokens_within(self, section: int, begun: Iterable[tuple[int, int]]) -> list[tuple[int, bytes]]:
@@ -380,14 +382,27 @@ class Combination(Constraint):
         """The tokens that continue a configuration, the distinct states after them, and per token the state's index."""
         return self._lifted.successors(frozenset({config}))  # type: ignore[return-value]
 
-    def inside_and_crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The tokens that stay in the section of a configuration, and the tokens in which an end string begins.
+    def inside(self, config: SectionConfiguration) -> NDArray[np.int32]:
+        """The tokens that stay in the section of a configuration, without special tokens that are strings."""
+        return self._of_text(config, self._automaton.parts[config.section]).listed(self.vocab_size)
 
-        Special tokens that are strings, or parts of them, are in neither: see :meth:`special_tokens`.
+    def crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
+        """The tokens that complete a string that ends free text, the states after them, and per token a state's index.
+
+        Special tokens that are strings, or parts of them, are not among them: see :meth:`special_tokens`.
         """
         part = self._automaton.parts[config.section]
-        inside = self._of_text(config, part).listed(self.vocab_size)
-        return inside, selected(self._crossing(config, part)).ids if part.automaton is None else _NO_IDS
+        ids = self._completing(config, part)
+        if len(ids) > _FEW_CROSSING and self._texts.every_byte:
+            # One walk of all tokens reads the beginnings that many of them share.
+            crosses = np.zeros(self.vocab_size, dtype=bool)
+            crosses[ids] = True
+            walked, states, which = self.successors(config)
+            kept = crosses[walked]
+            return walked[kept], states, which[kept]
+        reached = [self.read([config], token)[0] for token in ids.tolist()]
+        alive = np.array([bool(state) for state in reached], dtype=bool)
+        return ids[alive], [state for state in reached if state], np.arange(int(alive.sum()))
 
     def crossed(self, config: SectionConfiguration) -> Iterable[tuple[tuple[int, ...], States]]:
         """The tokens in which a string that ends a constrained section begins, and the readings after each token."""
@@ -420,7 +435,7 @@ class Combination(Constraint):
         if part.follows and part.automaton is not None:
             return self._lifted.allowed(frozenset({config}))  # a token may cross to the next section anywhere
         base, crossing = self._of_text(config, part), self._crossing(config, part)
-        return union([base, selected([*crossing, *self.special_tokens(config)])], self.vocab_size)
+        return union([base, selected(crossing), selected(self.special_tokens(config))], self.vocab_size)
 
     def _of_exit(self, config: SectionConfiguration) -> TokenSet:
         part = self._automaton.parts[config.section]
@@ -447,33 +462,34 @@ class Combination(Constraint):
             base = TokenSet(False, selected([*ends, *self._special[config.section]]).ids)
         else:
             base = inner.allowed(config.state)
-        removed: list[int] = []
+        removed: list[NDArray[Any]] = []
         if part.matcher is not None:
-            removed = self._texts.ids(self._completing(config, part))
+            removed.append(self._completing(config, part))
         if part.budget is not None and not part.restricts and part.budget - config.spent <= 3:
             left = max(part.budget - config.spent - 1, 0)
             missing = missing_by_token(self.vocabulary)[config.missing]
-            removed += (missing > left).nonzero()[0].tolist()
+            removed.append((missing > left).nonzero()[0])
             if config.missing > left:
-                removed += range(self.vocabulary.size, self.vocab_size)
-        return difference(base, removed, self.vocab_size) if removed else base
+                removed.append(np.arange(self.vocabulary.size, self.vocab_size))
+        return difference(base, np.concatenate(removed), self.vocab_size) if removed else base
 
-    def _completing(self, config: SectionConfiguration, part: SectionAutomaton) -> list[bytes]:
-        """The texts of tokens that complete a string that ends the section for the first time."""
+    def _completing(self, config: SectionConfiguration, part: SectionAutomaton) -> NDArray[np.int32]:
+        """The tokens that complete a string that ends the section for the first time, in order."""
         assert part.matcher is not None
         assert config.node is not None
-        found = dict.fromkeys(_holding(self.vocabulary, _anywhere(part)))
+        found = [_holding(self.vocabulary, self._anywhere[config.section][0])]
         for exit, written in part.matcher.rests(config.node):
             if written or part.at_start[exit]:
-                found.update(dict.fromkeys(self._texts.beginning_with(part.matcher.strings[exit][written:])))
-        return list(found)
+                rest = part.matcher.strings[exit][written:]
+                found.append(self._texts.order[self._texts.range_of(rest)])
+        return np.unique(np.concatenate(found))
 
-    def _crossing(self, config: SectionConfiguration, part: SectionAutomaton) -> list[int]:
+    def _crossing(self, config: SectionConfiguration, part: SectionAutomaton) -> Iterable[int]:
         """The tokens in which a string that ends the section begins."""
         if not part.exits:
             return []
         if part.automaton is None:
-            return self._texts.ids([text for text in self._completing(config, part) if self._leads_on(config, text)])
+            return map(int, self.crossing(config)[0])
         return [token for ids, _ in self._crossed(config, part) for token in ids]
 
     def _crossed(
@@ -482,7 +498,7 @@ class Combination(Constraint):
         automaton = self._automaton
         if part.automaton is None or not part.exits or (part.at_tokens and not part.automaton.accepts(config.state)):
             return
-        _, trie = self._begun[config.section]
+        trie = _begun_trie(self.vocabulary, *self._anywhere[config.section])
         steps: dict[
             tuple[SectionConfiguration, int], SectionConfiguration | None
         ] = {}  # many tokens lead to the same states
@@ -566,9 +582,10 @@ def _all_texts(vocabulary: Vocabulary) -> bytes:
 
 
 @kept_with_vocabulary
-def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> list[bytes]:
-    """The texts of tokens that contain one of several strings."""
-    return list(dict.fromkeys(text for string in strings for text in token_texts(vocabulary).holding(string)))
+def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
+    """The tokens that contain one of several strings."""
+    found = [token_texts(vocabulary).holding(string) for string in strings]
+    return np.unique(np.concatenate([_NO_IDS, *found]))
 
 
 def _tags_in(text: bytes, shown: Mapping[bytes, Sequence[int]]) -> Tags:
@@ -597,13 +614,26 @@ class _TrieNode:
 
 
 @kept_with_vocabulary
-def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> tuple[frozenset[bytes], _TrieNode]:
+def _ending_within(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
+    """The tokens that end with the beginning of one of several strings."""
+    found = [token_texts(vocabulary).ending_within(string) for string in strings]
+    return np.unique(np.concatenate([_NO_IDS, *found]))
+
+
+@kept_with_vocabulary
+def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> frozenset[bytes]:
     """The texts of tokens in which one of several strings begins (with ``first_only`` at their first byte)."""
+    texts = token_texts(vocabulary)
+    return frozenset(text for string in strings for text in texts.begun_in(string, first_only))
+
+
+@kept_with_vocabulary
+def _begun_trie(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> _TrieNode:
+    """The tokens of these texts as a trie."""
     texts, root = token_texts(vocabulary), _TrieNode()
-    found = frozenset(text for string in strings for text in texts.begun_in(string, first_only))
-    for text in found:
+    for text in _begun(vocabulary, strings, first_only):
         node = root
         for byte in text:
             node = node.children.setdefault(byte, _TrieNode())
         node.ids = tuple(texts.ids_of(text))
-    return found, root
+    return root

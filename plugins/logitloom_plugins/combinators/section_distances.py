@@ -233,8 +233,7 @@ class Distances:
         """
         combination, section = self._combination, config.section
         inner = self._constraints[section]
-        ids, crossing = combination.inside_and_crossing(config)
-        others: list[int] = crossing.tolist()
+        ids, others = combination.inside(config), list[int]()
         least = np.zeros(len(ids), dtype=np.int32)
         if inner is not None:
             listed, least = inner.least_after(config.state)
@@ -262,21 +261,18 @@ class Distances:
                 if len(tokens):
                     needed[tokens] = self._from_text(section, node, left)
             if inner is None:
-                crossing, after = self._crossing_from(config, crossing)
+                crossing, after = self._crossing_from(config)
                 needed[crossing] = after
-                others = []
         return others
 
-    def _crossing_from(
-        self, config: SectionConfiguration, crossing: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def _crossing_from(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The tokens that end free text, and the tokens needed after each; a budget plays no part in the result."""
         assert config.node is not None
         key = config.section, config.node
         known = self._crossed.get(key)
         if known is None:
-            least = [self.least(self._combination.read([config], token)[0]) for token in crossing.tolist()]
-            known = crossing, np.array(least, dtype=np.int64)
+            crossing, states, which = self._combination.crossing(config)
+            known = crossing, np.array([self.least(state) for state in states], dtype=np.int64).take(which)
             self._combination.memory.note(known)
             self._crossed[key] = known
         return known

@@ -157,20 +157,30 @@ class TokenTexts:
         """The ids of the tokens whose text is one of ``texts``."""
         return [token for text in texts for token in self.ids_of(text)]
 
-    def holding(self, needle: bytes) -> list[bytes]:
-        """The texts that contain ``needle``."""
-        return [text for text in self._holding_byte(needle[0]) if needle in text]
+    def holding(self, needle: bytes) -> NDArray[np.int32]:
+        """The ids of the tokens whose text contains ``needle``, in order."""
+        texts, ids = self.vocabulary.token_bytes, self._holding_byte(needle[0])
+        return ids if len(needle) == 1 else ids[[needle in texts[token] for token in ids.tolist()]]
 
-    def _holding_byte(self, byte: int) -> list[bytes]:
-        vocabulary = self.vocabulary
-        positions: NDArray[np.intp] = np.flatnonzero(vocabulary.flat_bytes == byte)
-        tokens = np.unique(np.searchsorted(vocabulary.offsets, positions, side="right") - 1)
-        return list({vocabulary.token_bytes[token]: None for token in tokens.tolist()})
+    def _holding_byte(self, byte: int) -> NDArray[np.int32]:
+        positions: NDArray[np.intp] = np.flatnonzero(self.vocabulary.flat_bytes == byte)
+        tokens = np.searchsorted(self.vocabulary.offsets, positions, side="right") - 1
+        return np.unique(tokens).astype(np.int32)
+
+    def ending_within(self, needle: bytes) -> NDArray[np.int32]:
+        """The ids of the tokens whose text ends with a part of ``needle`` that begins it and is not the whole."""
+        begins, ends = self.vocabulary.offsets[:-1], self.vocabulary.offsets[1:]
+        last = np.where(ends > begins, self.vocabulary.flat_bytes.take(ends - 1, mode="clip").astype(np.int64), -1)
+        texts, found = self.vocabulary.token_bytes, list[int]()
+        for size in range(1, len(needle)):
+            ids = (last == needle[size - 1]).nonzero()[0].tolist()
+            found += [token for token in ids if texts[token].endswith(needle[:size])]
+        return np.unique(np.array(found, dtype=np.int32))
 
     def begun_in(self, needle: bytes, first_only: bool = False) -> list[bytes]:
         """The texts in which ``needle`` begins: texts that contain ``needle``, or end with a non-empty prefix of it."""
         found = []
-        for text in self._holding_byte(needle[0]):
+        for text in {self.vocabulary.token_bytes[token] for token in self._holding_byte(needle[0]).tolist()}:
             position = text.find(needle[:1])
             while position >= 0:
                 if text.startswith(needle, position) or needle.startswith(text[position:]):
