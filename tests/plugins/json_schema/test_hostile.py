@@ -19,6 +19,7 @@ from logitloom_plugins.json_schema.folds.machine import accepts, read
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.schema.keywords import are_equal
+from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 
@@ -263,3 +264,19 @@ def test_distances_to_the_end_keep_to_the_time_of_the_thread() -> None:
             ask(constraint.start())
     assert constraint.least_tokens(constraint.start()) is not None
     assert constraint.most_after(constraint.start()) < UNKNOWN
+
+
+def test_multiples_that_are_too_large_are_refused_before_decoding_starts() -> None:
+    """Members that no text has reached are compiled later, but the size of the automaton of multiples is known."""
+    schema = {"properties": {"a": {"patternProperties": {"^b": {"type": "integer", "multipleOf": 1e30}}}}}
+    with pytest.raises(BudgetExceeded, match="remainders of multipleOf"):
+        compile_schema(schema)
+    assert compile_schema({"properties": {"a": {"enum": [0, 2e30], "multipleOf": 1e30}}}).satisfiable
+
+
+def test_strings_up_to_a_great_length_need_not_be_counted_to_differ() -> None:
+    schema = {"type": "array", "items": {"type": "string", "maxLength": 10**9}, "uniqueItems": True}
+    constraint = SchemaConstraint(SchemaAutomaton(compile_schema(schema)), mixed())
+    state = constraint.schema.read(constraint.start(), b'["a","')
+    assert state is not None
+    assert len(constraint.allowed(state).listed(mixed().size)) > 9

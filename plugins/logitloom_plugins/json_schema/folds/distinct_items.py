@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes
@@ -378,7 +379,8 @@ class StringContents:
         self._states = automaton.states if content.counts else 0
         counts = content.points[-1] + 1 if content.counts else 1
         self.exact = False
-        self._numbers = np.zeros(counts * automaton.states)
+        #: By count and state; ``None`` where they would be too many.
+        self._numbers: NDArray[np.float64] | None = None
         if counts * automaton.next.size > _MOST_ENTRIES:
             return
         following = content.counted_steps() if content.counts else automaton.next
@@ -399,7 +401,7 @@ class StringContents:
 
     def number(self, content_state: int, count: int) -> float:
         """How many contents go on from a state, with some characters, at least."""
-        return float(self._numbers[count * self._states + content_state])
+        return 0.0 if self._numbers is None else float(self._numbers[count * self._states + content_state])
 
     def has(self, string: bytes) -> bool:
         """Whether some characters are a content."""

@@ -27,6 +27,7 @@ from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, eval
 from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
 from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
 from logitloom_plugins.json_schema.schema.schema_document import Document, JSONValue
+from logitloom_plugins.json_schema.values.numbers import remainders
 from logitloom_plugins.json_schema.values.strings import string_problem
 
 __all__ = ["SchemaOptions", "compile_schema"]
@@ -209,12 +210,14 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
         kinds = keywords.kinds(number)
         for kind in _CHECKED:
             formula = keywords.of(number, kind) if kind in kinds else False
-            for atom in atoms(formula):
+            for atom in (every := atoms(formula)):
                 if atom[0] == "unique":
                     found.add(number)
                 elif atom[0] == "any":
                     # A listed text takes a state per character. Too many are refused before decoding starts.
                     tracker.check_states(max(map(len, atom[1]), default=0), "characters of a listed text")
+                elif atom[0] == "mult" and not any(each[0] == "eq" for each in every):
+                    tracker.check_states(remainders(atom[1])[1], "remainders of multipleOf")
                 for child in [child for part in atom[1:] for child in nodes_in(part)]:
                     if child not in parents:
                         queue.append(child)

@@ -25,7 +25,7 @@ from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, is_atom, memberships, parts_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output, joint, trie
 
-__all__ = ["number_automaton", "number_of"]
+__all__ = ["number_automaton", "number_of", "remainders"]
 
 Ordered = TypeVar("Ordered", Decimal, str, int)
 Explored = TypeVar("Explored", bound=Hashable)
@@ -284,6 +284,19 @@ def _order(one: Ordered, other: Ordered) -> int:
     return int(one > other) - int(one < other)
 
 
+def remainders(factor: Fraction) -> tuple[int, int]:
+    """The least number of decimal places with which a factor can be written, and the factor in units of the last place.
+
+    Example:
+        >>> remainders(Fraction("2.5"))
+        (1, 25)
+    """
+    places = 0
+    while (10**places * factor).denominator != 1:
+        places += 1
+    return places, int(10**places * factor)
+
+
 def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
     """The multiples of a factor; all numbers printed with a large exponent, no numbers with a small one.
 
@@ -291,10 +304,7 @@ def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
     digits up to place ``n`` leave no remainder, and all later digits are zero. A state is the part of the number, the
     decimal places, and the remainder.
     """
-    places = 0
-    while (10**places * factor).denominator != 1:
-        places += 1
-    modulus = int(10**places * factor)
+    places, modulus = remainders(factor)
     tracker.check_states(modulus, "remainders")
 
     def step(state: _Divided, c: str) -> _Divided | None:
