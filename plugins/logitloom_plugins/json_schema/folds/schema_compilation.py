@@ -262,9 +262,14 @@ def _members(values: Satisfiability, frame: Frame, most: int | None) -> Iterator
     """The constraints on the members or items of a container that has just been opened."""
     plan = frame.plan
     if any(atom[0] not in _COUNTED for formula in frame.open_formulas for atom in atoms(formula)):
+        # Where a name has been left out, only the members that come at once: the others may come before, too.
+        skipped: set[Frame | None] = set()
         for reached in islice(values.explored(frame), most):
             if isinstance(reached, ObjectFrame):
-                yield from [member.demand for _, member in objects.next_members(values, reached)]
+                members = objects.members_here if reached in skipped else objects.next_members
+                yield from [member.demand for _, member in members(values, reached)]
+                if reached.position < len(reached.plan.names):
+                    skipped.add(objects.skip(values, reached))
             else:
                 yield from [member.demand for member in (arrays.item(reached),) if member is not None]
     elif isinstance(plan, ObjectPlan):

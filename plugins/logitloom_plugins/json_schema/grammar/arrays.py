@@ -18,7 +18,7 @@ from logitloom_plugins.json_schema.grammar.members import (
     split,
 )
 from logitloom_plugins.json_schema.grammar.names import Name
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selection, atoms, conjunction, substitute
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selection, atoms, conjunction, holds_at_end
 
 __all__ = ["ArrayFrame", "ArrayMember", "ArrayPlan", "ArrayPlans", "end_array", "item", "start_array"]
 
@@ -174,13 +174,13 @@ def end_array(frame: ArrayFrame) -> TruthVector | None:
     if frame.length < frame.plan.least:
         return None
 
-    def value(atom: Atom) -> Formula:
+    def truth(atom: Atom) -> bool:
         if atom[0] == "mini":
             return bool(frame.length >= atom[1])
         if atom[0] == "contains":
             return bool(atom[2] == 0)
         if atom[0] == "?":
-            return substitute(Selection.of(atom).whole, value)
+            return holds_at_end(Selection.of(atom).whole, truth)
         return True
 
-    return answer(frame, value)
+    return answer(frame, truth)

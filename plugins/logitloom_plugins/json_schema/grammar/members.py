@@ -18,9 +18,11 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from logitloom_plugins.json_schema.schema.formula import (
     Atom,
     Formula,
+    Names,
     Selection,
     atoms,
     conjunction,
+    holds_at_end,
     is_atom,
     parts_of,
     substitute,
@@ -103,29 +105,33 @@ def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Atom, ...], 
 
 
 def settled(
-    frame: OpenFrame, value: Callable[[Atom], Formula], hard_kinds: frozenset[str]
+    frame: OpenFrame,
+    value: Callable[[Atom], Formula],
+    hard_kinds: frozenset[str],
+    names: Names | None = None,
 ) -> tuple[tuple[Atom, ...], Formula, tuple[Formula, ...]] | None:
     """A frame's soft and extra formulas after ``value`` is substituted for their atoms.
 
     Conjuncts of the soft formula that are single atoms become hard. ``None`` if the soft formula becomes false.
+    ``names`` are those of the atoms that may be replaced, default: all.
 
     Returns:
         The new hard atoms, the soft formula, and the extra formulas.
     """
-    soft = substitute(frame.soft, value)
+    soft = substitute(frame.soft, value, names)
     if soft is False:
         return None
     hard, soft = split(soft, hard_kinds)
     new = tuple([atom for atom in hard if atom not in frame.plan.hard])
-    return new, soft, tuple([substitute(extra, value) for extra in frame.extras])
+    return new, soft, tuple([substitute(extra, value, names) for extra in frame.extras])
 
 
-def answer(frame: OpenFrame, value: Callable[[Atom], Formula]) -> TruthVector | None:
+def answer(frame: OpenFrame, truth: Callable[[Atom], bool]) -> TruthVector | None:
     """The truth vector of a frame that ends with a given truth of its atoms; ``None`` if the frame must not end so."""
-    if frame.soft is not True and substitute(frame.soft, value) is not True:
+    if not holds_at_end(frame.soft, truth):
         return None
-    truth = tuple([substitute(extra, value) is True for extra in frame.extras]) if frame.extras else ()
-    return truth if truth in frame.wanted else None
+    found = tuple([holds_at_end(extra, truth) for extra in frame.extras]) if frame.extras else ()
+    return found if found in frame.wanted else None
 
 
 class _AtomAnswer(NamedTuple):
@@ -149,15 +155,16 @@ class Effects:
     Args:
         formulas: the soft formula and the extra formulas.
         member: the name of the member, or the index of the item, by which selections are decided.
+        names: of the atoms that may be replaced, default: all.
 
     Attributes:
-        atoms: the atoms of the formulas, each once.
+        atoms: the atoms of the formulas, each once; those about other names may be left out.
         asked: formulas whose truth for the member's value is needed, each with its index in the truth vector.
         of: the replacement of each atom; atoms without an entry stay.
     """
 
-    def __init__(self, formulas: Iterable[Formula], member: str | int | None = None) -> None:
-        self.atoms = dict.fromkeys(atom for formula in formulas for atom in atoms(formula, member))
+    def __init__(self, formulas: Iterable[Formula], member: str | int | None, names: Names | None = None) -> None:
+        self.atoms = dict.fromkeys(atom for formula in formulas for atom in atoms(formula, member, names))
         self.asked: dict[Formula, int] = {}
         self.of: dict[Atom, Formula | _AtomAnswer | _Selected] = {}
 

@@ -21,7 +21,16 @@ from logitloom_plugins.json_schema.grammar.members import (
     split,
 )
 from logitloom_plugins.json_schema.grammar.names import Name
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selection, atoms, conjunction, substitute
+from logitloom_plugins.json_schema.schema.formula import (
+    Atom,
+    Formula,
+    Names,
+    Selection,
+    atoms,
+    conjunction,
+    holds_at_end,
+    substitute,
+)
 
 __all__ = [
     "ObjectFrame",
@@ -311,7 +320,7 @@ def skip(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:
                 return substitute(Selection.of(atom).whole, value) if Selection.of(atom).member == name else atom
             return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
 
-        plan.skipped[frame] = _settled(plans, frame, frame.position + 1, frame.length, frame.missing, value)
+        plan.skipped[frame] = _settled(plans, frame, frame.position + 1, frame.length, frame.missing, value, (name,))
     return plan.skipped[frame]
 
 
@@ -322,10 +331,11 @@ def _settled(
     count: int,
     missing: frozenset[str],
     value: Callable[[Atom], Formula],
+    names: Names,
 ) -> ObjectFrame | None:
     """The frame after ``value`` is substituted for the atoms of its formulas; ``None`` if it cannot be satisfied."""
     plan = frame.plan
-    rest = settled(frame, value, _OBJECT_HARD)
+    rest = settled(frame, value, _OBJECT_HARD, names)
     if rest is None:
         return None
     new, soft, extras = rest
@@ -437,7 +447,7 @@ def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
     effects = member_effects(frame, key, count)
     return Member(
         ValueConstraint(must, tuple(effects.asked)),
-        lambda plans, truth: _settled(plans, frame, position, count, missing, effects.after(truth)),
+        lambda plans, truth: _settled(plans, frame, position, count, missing, effects.after(truth), (None, name)),
     )
 
 
@@ -450,7 +460,7 @@ def _count_limit(frame: ObjectFrame) -> int:
 def member_effects(frame: ObjectFrame, key: Label, count: int) -> Effects:
     """The effects of a member on the soft and extra formulas; ``count`` is the number of members including it."""
     plan, name = frame.plan, key[1] if key[0] == "name" else None
-    effects = Effects(frame.open_formulas, name)
+    effects = Effects(frame.open_formulas, name, (None, name))
     for atom in effects.atoms:
         kind = atom[0]
         if kind == "?":
@@ -476,13 +486,13 @@ def end_object(frame: ObjectFrame) -> TruthVector | None:
     if plan.least > max(frame.length, 0):
         return None
 
-    def value(atom: Atom) -> Formula:
+    def truth(atom: Atom) -> bool:
         if atom[0] == "req":
             return False
         if atom[0] == "minp":
             return bool(frame.length >= atom[1])
         if atom[0] == "?":
-            return substitute(Selection.of(atom).whole, value)
+            return holds_at_end(Selection.of(atom).whole, truth)
         return True
 
-    return answer(frame, value)
+    return answer(frame, truth)

@@ -7,18 +7,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
 
 __all__ = [
     "Atom",
     "Formula",
+    "ManyParts",
+    "Names",
     "Selection",
     "atoms",
     "conjunction",
     "disjunction",
     "exactly_one",
     "factored",
+    "holds_at_end",
     "is_atom",
     "memberships",
     "negation",
@@ -32,7 +36,13 @@ __all__ = [
 Atom = tuple[Any, ...]
 Formula = bool | Atom
 Element = TypeVar("Element", bound=Hashable)
+#: Of members, whose atoms a function replaces; ``None`` among them: atoms about no certain member, too.
+Names = tuple[str | None, ...]
 _OPERATORS: Final = frozenset("&|!1?")
+#: Atoms about one member, by its name.
+_NAMED: Final = frozenset(("prop", "req"))
+#: From so many parts on it pays to remember which of them mention a name.
+_MANY: Final = 16
 
 
 class Selection(NamedTuple):
@@ -77,6 +87,84 @@ class Selection(NamedTuple):
         return self._replace(cases=cases, whole=whole)
 
 
+class ManyParts(tuple[Formula, ...]):
+    """The parts of a long formula: a tuple that remembers its hash, and which parts mention the name of a member.
+
+    Of many alternatives a name concerns a few. Where it is left out, or has come, only these are looked at.
+    """
+
+    #: Whether each part is known to add nothing at the end of an object, which then holds of fewer of them, too.
+    idle: bool = False
+    _hash: int
+    #: The parts from which this formula has some left, by name those that mention it; ``None`` is the name of atoms
+    #: about no certain member. And the places of these parts among them.
+    _mentioning: dict[str | int | None, list[int]]
+    _places: Sequence[int]
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = super().__hash__()
+            return self._hash
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return tuple, (tuple(self),)
+
+    def state_parts(self) -> tuple[object, ...]:
+        """The value that :meth:`logitloom.Linked.save_state` writes."""
+        return tuple(self)
+
+    @staticmethod
+    def from_state_parts(*parts: Formula) -> tuple[Formula, ...]:
+        """The parts as a tuple."""
+        return parts
+
+    def concerned(self, *names: str | int | None) -> list[int]:
+        """The indices of the parts that mention one of some names, ascending; ``None``: of atoms about no member."""
+        if "_mentioning" not in vars(self):
+            self._mentioning, self._places = {}, range(len(self))
+            for index, part in enumerate(self):
+                for name in _names_in(part):
+                    self._mentioning.setdefault(name, []).append(index)
+        places = {place for name in names for place in self._mentioning.get(name, ())}
+        indices = [bisect_left(self._places, place) for place in sorted(places)]
+        return [index for index in indices if index < len(self) and self._places[index] in places]
+
+    def without(self, left_out: Iterable[int]) -> tuple[Formula, ...]:
+        """The parts but those with some indices, which ascend."""
+        parts, places = list(self), list(self._places)
+        for index in reversed([*left_out]):
+            del parts[index], places[index]
+        if len(parts) < _MANY:
+            return tuple(parts)
+        fewer = ManyParts(parts)
+        fewer.idle, fewer._mentioning, fewer._places = self.idle, self._mentioning, places
+        return fewer
+
+
+def _names_in(formula: Formula) -> set[str | int | None]:
+    """The names of the members that the atoms of a formula are about."""
+    found: set[str | int | None] = set()
+    pending = [formula]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, bool):
+            continue
+        kind = part[0]
+        if kind not in _OPERATORS:
+            found.add(part[1] if kind in _NAMED else None)
+        elif kind == "!":
+            pending.append(part[1])
+        elif kind == "?":
+            selection = Selection.of(part)
+            found.add(selection.member)
+            pending += [selection.whole, *selection.cases]
+        else:
+            pending += part[1]
+    return found
+
+
 def conjunction(parts: Iterable[Formula]) -> Formula:
     """All of the parts."""
     return _joined("&", parts, True)
@@ -103,7 +191,7 @@ def _joined(kind: str, parts: Iterable[Formula], neutral: bool) -> Formula:
             return not neutral
     if len(found) < 2:
         return next(iter(found), neutral)
-    return (kind, tuple(found))
+    return (kind, tuple(found) if len(found) < _MANY else ManyParts(found))
 
 
 def negation(part: Formula) -> Formula:
@@ -124,7 +212,7 @@ def exactly_one(parts: Iterable[Formula]) -> Formula:
         return conjunction([negation(part) for part in left])
     if len(left) < 2:
         return left[0] if left else False
-    return ("1", tuple(left))
+    return ("1", tuple(left) if len(left) < _MANY else ManyParts(left))
 
 
 def factored(formulas: tuple[Formula, ...]) -> tuple[list[Atom], list[Formula]]:
@@ -165,8 +253,11 @@ def memberships(finite: Iterable[tuple[Atom, Iterable[Element]]]) -> dict[Elemen
     return {element: frozenset(members) for element, members in found.items()}
 
 
-def atoms(formula: Formula, member: str | int | None = None) -> tuple[Atom, ...]:
-    """Every atom, once; of a selection by a given member or item the selection itself, and the atoms of its cases."""
+def atoms(formula: Formula, member: str | int | None = None, names: Names | None = None) -> tuple[Atom, ...]:
+    """Every atom, once; of a selection by a given member or item the selection itself, and the atoms of its cases.
+
+    With ``names`` the parts of long formulas that mention none of them are left out; see :meth:`ManyParts.concerned`.
+    """
     if isinstance(formula, bool):
         return ()
     if formula[0] not in _OPERATORS:
@@ -195,6 +286,8 @@ def atoms(formula: Formula, member: str | int | None = None) -> tuple[Atom, ...]
                 stack.extend(reversed(selection.cases))
             else:
                 stack.append(selection.whole)
+        elif names is not None and isinstance(part[1], ManyParts):
+            stack.extend([part[1][index] for index in reversed(part[1].concerned(*names))])
         else:
             stack.extend(reversed(part[1]))
     return tuple(found)
@@ -209,10 +302,11 @@ def nodes_in(part: object) -> list[int]:
     return [atom[1] for atom in atoms(part) if atom[0] == "s"] if part[0] in _OPERATORS else []
 
 
-def substitute(formula: Formula, value: Callable[[Atom], Formula]) -> Formula:
+def substitute(formula: Formula, value: Callable[[Atom], Formula], names: Names | None = None) -> Formula:
     """The formula with every atom replaced by a formula.
 
     ``value`` is asked about a selection first. If it leaves the selection as it is, the atoms in it are replaced.
+    With ``names`` the function replaces no atoms but those about them; see :meth:`ManyParts.concerned`.
     """
     if formula is True or formula is False:
         return formula
@@ -227,20 +321,53 @@ def substitute(formula: Formula, value: Callable[[Atom], Formula]) -> Formula:
         replaced = selection.replaced(value)
         return formula if replaced is selection else replaced.formula
     if kind == "!":
-        result = substitute(formula[1], value)
+        result = substitute(formula[1], value, names)
         return formula if result is formula[1] else negation(result)
-    results = []
-    changed = False
-    for part in formula[1]:
-        result = substitute(part, value) if part[0] in _OPERATORS else value(part)
+    parts = formula[1]
+    connected, neutral = _CONNECTED[kind]
+    concerned: Sequence[int] = range(len(parts))
+    if names is not None and isinstance(parts, ManyParts):
+        concerned = parts.concerned(*names)
+    changed: dict[int, Formula] = {}
+    for index in concerned:
+        part = parts[index]
+        result = substitute(part, value, names) if part[0] in _OPERATORS else value(part)
         if result is not part:
-            if result is False and kind == "&":
-                return False
-            changed = True
-        results.append(result)
+            if isinstance(result, bool) and kind != "1" and result is not neutral:
+                return result
+            changed[index] = result
     if not changed:
         return formula
-    return _CONNECTED[kind](results)
+    if names is not None and isinstance(parts, ManyParts) and all(result is neutral for result in changed.values()):
+        fewer = parts.without(changed)
+        return (kind, fewer) if len(fewer) > 1 else fewer[0] if fewer else neutral
+    return connected([changed.get(index, part) for index, part in enumerate(parts)])
 
 
-_CONNECTED: Final = {"&": conjunction, "|": disjunction, "1": exactly_one}
+#: By operator what joins parts, and the part that adds nothing.
+_CONNECTED: Final = {"&": (conjunction, True), "|": (disjunction, False), "1": (exactly_one, False)}
+
+
+def holds_at_end(formula: Formula, truth: Callable[[Atom], bool]) -> bool:
+    """Whether a formula holds of an object or array that ends.
+
+    Args:
+        formula: what is left of it.
+        truth: of atoms and selections; of an atom about one member, which has not come, always the same.
+    """
+    if isinstance(formula, bool):
+        return formula
+    kind = formula[0]
+    if kind == "!":
+        return not holds_at_end(formula[1], truth)
+    if kind == "?" or kind not in _OPERATORS:
+        return bool(truth(formula))
+    parts: tuple[Formula, ...] = formula[1]
+    neutral = bool(kind == "&")
+    many = parts if isinstance(parts, ManyParts) else None
+    if many is not None and many.idle:
+        return neutral
+    others = [found for found in (holds_at_end(part, truth) for part in parts) if found is not neutral]
+    if many is not None and not others and not many.concerned(None):
+        many.idle = True
+    return len(others) == 1 if kind == "1" else bool(others) is not neutral
