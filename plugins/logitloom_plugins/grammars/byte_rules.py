@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -185,6 +186,9 @@ class ByteRules:
 
     def _characters(self, node: Chars) -> NodeDraft:
         """The positions of a character."""
+        if node.ranges and node.ranges[-1][1] < 0x80:
+            one = [self._leaf(sum(map(_mask, node.ranges)), -1)]
+            return NodeDraft(False, one, one)
         tails: dict[tuple[tuple[int, int], ...], int] = {}
         for low, high in node.ranges:
             for head, *tail in byte_sequences(low, high):
@@ -205,7 +209,7 @@ class ByteRules:
         """:attr:`rest`."""
         kept = sum(1 << byte for byte in set(usable))
         #: A shortest text of each byte set, by rank; ``None`` for a named rule, and if no usable byte is in it.
-        ranks = [bytes([min(BYTE_ORDER[b] for b in _members(m))]) if (m := mask & kept) else None for mask in self.mask]
+        ranks = [_least_rank(mask & kept) for mask in self.mask]
         rest: list[bytes | None] = [None] * len(self.mask)
         texts: list[bytes | None] = [None] * len(self.first)
         before: list[list[int]] = [[] for _ in self.mask]
@@ -317,6 +321,12 @@ def _is_long(node: Node) -> bool:
 
 def _mask(span: tuple[int, int]) -> int:
     return (1 << span[1] + 1) - (1 << span[0])
+
+
+@lru_cache(maxsize=1024)
+def _least_rank(mask: int) -> bytes | None:
+    """The shortest text of a byte set, by rank."""
+    return bytes([min(BYTE_ORDER[byte] for byte in _members(mask))]) if mask else None
 
 
 def _members(mask: int) -> list[int]:

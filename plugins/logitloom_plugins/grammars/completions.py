@@ -39,8 +39,9 @@ class TokenCompletions:
     """
 
     def __init__(self, grammar: ContextFreeGrammar, vocabulary: Vocabulary, vocab_size: int) -> None:
-        usable = {text[0] for text in vocabulary.token_bytes if len(text) == 1}
-        self._rules = ByteRules(grammar, usable)
+        begins = vocabulary.offsets[:-1]
+        usable = np.unique(vocabulary.flat_bytes[begins[np.diff(vocabulary.offsets) == 1]])
+        self._rules = ByteRules(grammar, usable.tolist())
         self._vocabulary, self._vocab_size = vocabulary, vocab_size
         self._begin()
         known = self._recogniser.growth

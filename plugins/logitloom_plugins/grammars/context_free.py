@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, TypeAlias
 
 from logitloom.automata import BudgetTracker
@@ -86,6 +87,20 @@ class ContextFreeGrammar:
     rules: dict[str, Node]
     start: str
 
+    @cached_property
+    def named(self) -> dict[str, frozenset[str]]:
+        """For each rule the rules that it names."""
+        return {name: frozenset(references(node)) for name, node in self.rules.items()}
+
+    @cached_property
+    def users(self) -> dict[str, list[str]]:
+        """For each rule that is named the rules that name it."""
+        users: dict[str, list[str]] = {}
+        for name, named in self.named.items():
+            for used in named:
+                users.setdefault(used, []).append(name)
+        return users
+
 
 def character_set(ranges: Iterable[tuple[int, int]], others: bool = False) -> Ranges:
     """The set of some ranges of code points, or of all others: sorted, joined where they touch, without surrogates."""
@@ -117,16 +132,18 @@ def children(node: Node) -> tuple[Node, ...]:
 
 def references(node: Node) -> Iterator[str]:
     """The rules that a node names, with repetitions."""
-    tracker = BudgetTracker(subject="the grammar")
     stack, seen = [node], 0
+    tracker: BudgetTracker | None = None
     while stack:
         node = stack.pop()
-        seen += 1
-        if seen % 4096 == 0:
-            tracker.check_time()
         if isinstance(node, Reference):
             yield node.name
-        stack += reversed(children(node))
+        elif not isinstance(node, Chars):
+            stack += reversed(children(node))
+        seen += 1
+        if seen % 4096 == 0:
+            tracker = tracker or BudgetTracker(subject="the grammar")
+            tracker.check_time()
 
 
 def nullable(grammar: ContextFreeGrammar) -> frozenset[str]:
@@ -222,8 +239,7 @@ def naming_depth(grammar: ContextFreeGrammar) -> int:
 
 def _outside_circles(grammar: ContextFreeGrammar) -> list[str]:
     """Rules that take no part in recursion; each rule stands after the rules that it names."""
-    left = {name: len(set(references(node))) for name, node in grammar.rules.items()}
-    users = _users(grammar)
+    left, users = {name: len(named) for name, named in grammar.named.items()}, grammar.users
     outside = [name for name, count in left.items() if not count]
     for name in outside:
         for user in users.get(name, ()):
@@ -231,15 +247,6 @@ def _outside_circles(grammar: ContextFreeGrammar) -> list[str]:
             if not left[user]:
                 outside.append(user)
     return outside
-
-
-def _users(grammar: ContextFreeGrammar) -> dict[str, list[str]]:
-    """For each rule the rules that name it."""
-    users: dict[str, list[str]] = {}
-    for name, node in grammar.rules.items():
-        for used in set(references(node)):
-            users.setdefault(used, []).append(name)
-    return users
 
 
 def _ends(node: Node) -> bool:
@@ -252,7 +259,7 @@ def _may_be_empty(node: Node) -> bool:
 
 def _least_fixpoint(grammar: ContextFreeGrammar, base: Predicate) -> frozenset[str]:
     known: set[str] = set()
-    users, tracker = _users(grammar), BudgetTracker(subject="the grammar")
+    users, tracker = grammar.users, BudgetTracker(subject="the grammar")
     asked: Iterable[str] = grammar.rules
     while asked:
         tracker.check_time()

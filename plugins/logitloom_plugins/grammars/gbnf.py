@@ -12,6 +12,7 @@ References:
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from logitloom.automata import BudgetTracker
@@ -63,6 +64,11 @@ def parse_gbnf(text: str, *, start: str = "root") -> ContextFreeGrammar:
         ['digit', 'root']
     """
     return _GbnfParser(text).grammar(start)
+
+
+@lru_cache(maxsize=1024)
+def _one(code: int) -> Chars:
+    return Chars(((code, code),))
 
 
 class _GbnfParser:
@@ -201,7 +207,7 @@ class _GbnfParser:
             code = self._character()
             if len(chars) % _BETWEEN_LOOKS == 0:
                 self.tracker.check_time()
-            chars.append(Chars(((code, code),)))
+            chars.append(_one(code))
         self.at += 1
         return chars[0] if len(chars) == 1 else RuleSequence(tuple(chars))
 

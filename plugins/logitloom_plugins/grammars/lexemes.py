@@ -36,7 +36,6 @@ from logitloom_plugins.grammars.context_free import (
     is_nullable,
     nullable,
     recursive,
-    references,
 )
 
 __all__ = ["Lexed", "Lexeme", "lexed"]
@@ -119,6 +118,8 @@ class _Cutting:
         self.nullable = nullable(grammar)
         self.lexemes: list[Node] = []
         self._numbers: dict[Node, int] = {}
+        #: By identity of a node of the grammar whether it names a rule with circles.
+        self._circular: dict[int, bool] = {}
         self._steps = _MOST_STEPS
         self._tracker = tracker
         self.rules = {name: self._converted(grammar.rules[name]) for name in grammar.rules if name in circles}
@@ -126,7 +127,7 @@ class _Cutting:
     # --- nodes -------------------------------------------------------------------------------------------------
 
     def _converted(self, node: Node) -> Lexical:
-        if not any(name in self.circles for name in references(node)):
+        if self._is_regular(node):
             return self._regular(node)
         if isinstance(node, Reference):
             return node
@@ -155,7 +156,12 @@ class _Cutting:
         return found
 
     def _is_regular(self, node: Node) -> bool:
-        return not any(name in self.circles for name in references(node))
+        if isinstance(node, Reference):
+            return node.name not in self.circles
+        known = self._circular.get(id(node))
+        if known is None:
+            known = self._circular[id(node)] = not all(map(self._is_regular, children(node)))
+        return not known
 
     def _regular(self, node: Node) -> Lexical:
         """A regular node as one lexeme, or cut into several where it may be empty or was found to be too long."""
@@ -200,53 +206,64 @@ class _Cutting:
             return large
         following, first = self._following()
         same, longer = self._compared(following)
-        before: list[int] = [0] * len(self.lexemes)
+        having: dict[int, int] = {}
         for number, after in enumerate(following):
-            for each in after:
-                before[each] |= 1 << number
+            having[after] = having.get(after, 0) | 1 << number
+        before: list[int] = [0] * len(self.lexemes)
+        for after, numbers in having.items():
+            for each in _members(after):
+                before[each] |= numbers
+        partners: list[int] = [0] * len(self.lexemes)
+        for one, other in same:
+            partners[one] |= 1 << other
+        shared = sum(1 << number for number, each in enumerate(partners) if each)
 
         def expected(i: int, j: int) -> bool:
             """Whether both can come first, or after texts that are equal."""
-            if (i in first and j in first) or before[i] & before[j]:
+            if first >> i & first >> j & 1 or before[i] & before[j]:
                 return True
-            return any(before[i] >> a & before[j] >> b & 1 for a, b in same)
+            return any(partners[each] & before[j] for each in _members(before[i] & shared))
 
         return {self.lexemes[j] for i, j in longer if expected(i, j)}
 
-    def _following(self) -> tuple[list[set[int]], set[int]]:
-        """Per lexeme the lexemes that may come next, and the lexemes that may come first in a text."""
+    def _following(self) -> tuple[list[int], int]:
+        """Per lexeme the lexemes that may come next, and the lexemes that may come first in a text, as bits."""
         empty: set[str] = set()
-        firsts: dict[str, set[int]] = {name: set() for name in self.rules}
+        firsts: dict[str, int] = dict.fromkeys(self.rules, 0)
         changed = True
         while changed:
             changed = False
             for name, node in self.rules.items():
                 self._tracker.check_time()
-                found = self._first(node, firsts, empty)
-                if not found <= firsts[name] or (name not in empty and _empty(node, empty)):
-                    firsts[name] |= found
+                found = self._first(node, firsts, empty) | firsts[name]
+                if found != firsts[name] or (name not in empty and _empty(node, empty)):
+                    firsts[name] = found
                     changed = True
                     if _empty(node, empty):
                         empty.add(name)
-        after: dict[str, set[int]] = {name: set() for name in self.rules}
-        following: list[set[int]] = [set() for _ in self.lexemes]
-        size = -1
-        while size != (size := sum(map(len, after.values())) + sum(map(len, following))):
+        after: dict[str, int] = dict.fromkeys(self.rules, 0)
+        following: list[int] = [0] * len(self.lexemes)
+        changed = True
+        while changed:
+            before = [*after.values()], [*following]
             for name, node in self.rules.items():
                 self._tracker.check_time()
-                self._spread(node, set(after[name]), firsts, empty, after, following)
+                self._spread(node, after[name], firsts, empty, after, following)
+            changed = before != ([*after.values()], following)
         return following, firsts[self.grammar.start]
 
-    def _first(self, node: Lexical, firsts: dict[str, set[int]], empty: set[str]) -> set[int]:
+    def _first(self, node: Lexical, firsts: dict[str, int], empty: set[str]) -> int:
         if isinstance(node, Lexeme):
-            return {node.number}
+            return 1 << node.number
         if isinstance(node, Reference):
             return firsts[node.name]
         if isinstance(node, RuleRepeat):
             return self._first(node.part, firsts, empty)
+        found = 0
         if isinstance(node, RuleChoice):
-            return set().union(*(self._first(option, firsts, empty) for option in node.options))
-        found: set[int] = set()
+            for option in node.options:
+                found |= self._first(option, firsts, empty)
+            return found
         for part in node.parts:
             found |= self._first(part, firsts, empty)
             if not _empty(part, empty):
@@ -254,15 +271,15 @@ class _Cutting:
         return found
 
     def _spread(
-        self, node: Lexical, then: set[int], firsts: dict[str, set[int]], empty: set[str],
-        after: dict[str, set[int]], following: list[set[int]],
+        self, node: Lexical, then: int, firsts: dict[str, int], empty: set[str],
+        after: dict[str, int], following: list[int],
     ) -> None:  # fmt: skip
         if isinstance(node, Lexeme):
             following[node.number] |= then
         elif isinstance(node, Reference):
             after[node.name] |= then
         elif isinstance(node, RuleRepeat):
-            again = self._first(node.part, firsts, empty) if node.most != 1 else set()
+            again = self._first(node.part, firsts, empty) if node.most != 1 else 0
             self._spread(node.part, then | again, firsts, empty, after, following)
         elif isinstance(node, RuleChoice):
             for option in node.options:
@@ -270,7 +287,7 @@ class _Cutting:
         else:
             for part in reversed(node.parts):
                 self._spread(part, then, firsts, empty, after, following)
-                then = self._first(part, firsts, empty) | (then if _empty(part, empty) else set())
+                then = self._first(part, firsts, empty) | (then if _empty(part, empty) else 0)
 
     # --- their automata ------------------------------------------------------------------------------------------
 
@@ -287,7 +304,7 @@ class _Cutting:
             made.append((dfa.by_byte, np.asarray(dfa.accepting, dtype=np.bool_), dfa.start))
         return made
 
-    def _compared(self, following: list[set[int]]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    def _compared(self, following: list[int]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
         """Pairs of lexemes between which the longest match may decide wrongly.
 
         The first result has the pairs of different lexemes that share a text. The second has the pairs in which a text
@@ -297,15 +314,14 @@ class _Cutting:
         All lexemes are read at once, as long as a text begins texts of several of them.
 
         Args:
-            following: per lexeme the lexemes that may come next.
+            following: per lexeme the lexemes that may come next, as bits.
         """
         sizes = [len(table) for table, _, _ in self._automata]
         starts = np.cumsum([0, *sizes[:-1]])
         # The last row is the row of the dead state, which is the last state here.
-        moved = [
-            np.where(table == DEAD, -1, table + at) for (table, _, _), at in zip(self._automata, starts, strict=True)
-        ]
-        table = np.concatenate([*moved, np.full((1, 256), -1)])
+        table = np.concatenate([*[table for table, _, _ in self._automata], np.full((1, 256), DEAD, dtype=np.int32)])
+        offsets = np.append(starts, 0).repeat([*sizes, 1]).astype(np.int32)
+        table = np.where(table == DEAD, np.int32(-1), table + offsets[:, None])
         ends = np.concatenate([*[ends for _, ends, _ in self._automata], [False]])
         owner = np.append(np.arange(len(sizes)).repeat(sizes), len(sizes))
         heads = self._heads(
@@ -316,7 +332,7 @@ class _Cutting:
         at_end = ends.nonzero()[0]
         alone = owner[at_end[(going_on[at_end] & heads[owner[at_end]]).any(axis=1)]]
         same, longer = set[tuple[int, int]](), {(i, i) for i in alone.tolist() if long[i]}
-        first = np.sort(starts + [begin for _, _, begin in self._automata])
+        first = np.sort(starts + [begin for _, _, begin in self._automata]).astype(np.int32)
         seen, waiting = {first.tobytes()}, [first]
         while waiting:
             states = waiting.pop()
@@ -331,21 +347,21 @@ class _Cutting:
                 longer.update((i, j) for j in numbers[(going & heads[i]).any(axis=1) & long[numbers]].tolist())
             # Bytes with fewer than two lexemes left tell nothing more.
             bytes_left = (going.sum(axis=0) > 1).nonzero()[0]
-            for column in np.unique(table[np.ix_(states, bytes_left)], axis=1).T:
+            for column in table[np.ix_(states, bytes_left)].T:
                 reached = np.sort(column[column >= 0])
                 if reached.tobytes() not in seen:
                     seen.add(reached.tobytes())
                     waiting.append(reached)
         return same, longer
 
-    def _heads(self, following: list[set[int]], rows: list[NDArray[np.int64]]) -> NDArray[np.bool_]:
+    def _heads(self, following: list[int], rows: list[NDArray[np.int32]]) -> NDArray[np.bool_]:
         """``[lexemes + 1, 256]``: the bytes that can come after each lexeme; ``rows`` are those of start states."""
         begins = np.array(rows) != -1
-        known: dict[frozenset[int], NDArray[np.bool_]] = {}
+        known: dict[int, NDArray[np.bool_]] = {}
         found = np.zeros((len(rows) + 1, 256), dtype=np.bool_)
-        for number, after in enumerate(map(frozenset, following)):
+        for number, after in enumerate(following):
             if after not in known:
-                known[after] = begins[sorted(after)].any(axis=0)
+                known[after] = begins[_members(after)].any(axis=0)
             found[number] = known[after]
         return found
 
@@ -390,6 +406,11 @@ def _table_of(text: bytes) -> tuple[NDArray[np.int32], NDArray[np.bool_], int]:
     table = np.full((size + 1, 256), DEAD, dtype=np.int32)
     table[np.arange(size), np.frombuffer(text, dtype=np.uint8)] = np.arange(1, size + 1)
     return table, np.arange(size + 1) == size, 0
+
+
+def _members(bits: int) -> list[int]:
+    """The numbers of the bits that are set, ascending."""
+    return [at for at, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"]
 
 
 def _empty(node: Lexical, empty: set[str]) -> bool:

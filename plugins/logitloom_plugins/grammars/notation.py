@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from logitloom_plugins.grammars.context_free import (
     Chars,
@@ -12,11 +13,15 @@ from logitloom_plugins.grammars.context_free import (
     Reference,
     RuleChoice,
     RuleRepeat,
+    RuleSequence,
     references,
 )
 from logitloom_plugins.grammars.lexemes import Lexed, Lexeme
 
 __all__ = ["to_ebnf", "to_lark"]
+
+#: A character that stands for itself in a literal of Lark.
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]")
 
 
 def to_lark(grammar: Lexed) -> str:
@@ -28,14 +33,17 @@ def to_lark(grammar: Lexed) -> str:
         >>> print(to_lark(lexed(parse_gbnf('root ::= "a" root? "b"'))))
         start: r0
         r0: T0 r0? T1
-        T0: /[\\x{61}]/
-        T1: /[\\x{62}]/
+        T0: "a"
+        T1: "b"
     """
     rules = {name: f"r{i}" for i, name in enumerate(grammar.rules)}
     parts = {name: f"P{i}" for i, name in enumerate(grammar.parts)}
     lines = [f"start: {rules[grammar.start]}"]
 
     def chars(node: Chars) -> str:
+        text = _plain(node)
+        if text:
+            return f'"{text}"'
         return "/[" + "".join(_span(low, high, "\\x{{{:x}}}".format) for low, high in node.ranges) + "]/"
 
     def leaf(names: dict[str, str]) -> Callable[[Any], str]:
@@ -46,7 +54,10 @@ def to_lark(grammar: Lexed) -> str:
         )  # fmt: skip
 
     lines += [f"{rules[name]}: {_written(node, leaf(rules))}" for name, node in grammar.rules.items()]
-    lines += [f"T{i}: {_written(node, leaf(parts))}" for i, node in enumerate(grammar.lexemes)]
+    # Literals as such: the engine takes several times as long to read a set for each of their characters.
+    for number, node in enumerate(grammar.lexemes):
+        texts = [*map(_plain, node.parts)] if isinstance(node, RuleSequence) else [_plain(node)]
+        lines.append(f"T{number}: " + (f'"{"".join(texts)}"' if all(texts) else _written(node, leaf(parts))))
     used = _reached(grammar)
     lines += [f"{parts[n]}: {_written(node, leaf(parts))}" for n, node in grammar.parts.items() if n in used]
     return "\n".join(lines)
@@ -72,6 +83,13 @@ def to_ebnf(grammar: ContextFreeGrammar) -> str:
 
     lines = [f"root ::= {names[grammar.start]}"]
     return "\n".join([*lines, *(f"{names[name]} ::= {_written(node, leaf)}" for name, node in grammar.rules.items())])
+
+
+def _plain(node: Node) -> str:
+    """The only character of a node, if it stands for itself in a literal of Lark; empty otherwise."""
+    if not isinstance(node, Chars) or len(node.ranges) != 1 or node.ranges[0][0] != node.ranges[0][1]:
+        return ""
+    return text if _PLAIN.fullmatch(text := chr(node.ranges[0][0])) else ""
 
 
 def _span(low: int, high: int, escape: Callable[[int], str]) -> str:

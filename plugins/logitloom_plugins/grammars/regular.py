@@ -201,10 +201,13 @@ class _RuleGroup:
 
     def _either(self, many: list[_Linear]) -> _Linear:
         constants = [one.constant for one in many if one.constant is not None]
-        names = dict.fromkeys(name for one in many for name in one.factors)
+        factors: dict[str, list[_CountedTree]] = {}
+        for one in many:
+            for name, part in one.factors.items():
+                factors.setdefault(name, []).append(part)
         return _Linear(
             self._alternatives(constants) if constants else None,
-            {name: self._alternatives([one.factors[name] for one in many if name in one.factors]) for name in names},
+            {name: self._alternatives(parts) for name, parts in factors.items()},
         )
 
 

@@ -53,7 +53,7 @@ def test_lexemes_are_compared_as_their_texts_are(seed: int) -> None:
     cutting = _Cutting(grammar, frozenset({"root"}), set(), BudgetTracker(subject="the grammar"))
     count = len(cutting.lexemes)
     following = [set(dice.sample(range(count), 2)) for _ in range(count)]
-    same, longer = cutting._compared(following)
+    same, longer = cutting._compared([sum(1 << each for each in after) for after in following])
     matched = [re.compile(cutting._pattern(node)).fullmatch for node in cutting.lexemes]
     of = [{text.encode() for text in TEXTS if match(text)} for match in matched]
     beginnings = [{text[:size] for text in texts for size in range(1, len(text) + 1)} for texts in of]
