@@ -1,72 +1,56 @@
-"""The nearest ends of contents with many outputs: equal to a search from each state, listed by state or not."""
+"""The nearest end of a string by distances is as near as the end that a breadth-first search finds."""
 
 from __future__ import annotations
 
-import numpy as np
+import random
+
 import pytest
 
-from logitloom_plugins.json_schema.folds.completion import nearest_ends
-from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds
-from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+from logitloom_plugins.json_schema.folds.completion.nearest_ends import columns_of, text_to_end
+from logitloom_plugins.json_schema.folds.completion.short_contents import BYTES, several
+from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.values.strings import Content
 
-LETTERS = b"abc"
+PATTERNS = [r"^(\w+ ){0,40}$", "(a|b)*a(a|b){5}", r"^\S+@\S+\.\w{2,9}$", "^é{3,}x", "^(?:[A-Za-z0-9+/]{4})*$"]
+PATTERNS += [".{10}", "^a+$", "[^x]{65}", "^(ab|cde)*$", "^(日本|x){2,9}$"]
+BOUNDS = [{"maxLength": 30}, {"minLength": 12}, {"minLength": 5, "maxLength": 25}, {"minLength": 40, "maxLength": 90}]
 
 
-def machine(states: int, outputs: int, seed: int) -> MooreMachine:
-    """A machine over three letters, whose states lead to later ones, or also to earlier ones where the seed is odd."""
-    rng = np.random.default_rng(seed)
-    byte_class = np.zeros(256, dtype=np.uint8)
-    byte_class[list(LETTERS)] = [1, 2, 3]
-    table = np.full((states, 4), -1, dtype=np.int32)
-    for state in range(states):
-        first = 0 if seed % 2 else state + 1
-        for column in range(1, 4):
-            if first < states and rng.random() < 0.6:
-                table[state, column] = rng.integers(first, states)
-    ends = [int(rng.integers(outputs)) if rng.random() < 0.7 else None for _ in range(states)]
-    return MooreMachine(byte_class, table, ends)
+def content_of(schema: dict[str, object]) -> Content | None:
+    machine = compile_schema(schema)
+    if not machine.satisfiable:
+        return None
+    return machine.values.content(machine.values.of_type(machine.values.root, "string"))
 
 
-def searched(content: Content, begun: tuple[int, int]) -> dict[int, bytes]:
-    """By output a shortest text after a state and a number of characters."""
-    automaton, found, seen, level = content.automaton, {}, {begun}, [(begun, b"")]
-    while level:
-        for (state, count), text in level:
-            output = content.ends(state, count)
-            if output is not None:
-                found.setdefault(output, text)
-        following = []
-        for (state, count), text in level:
-            for letter in LETTERS:
-                target = int(automaton.next[state, automaton.byte_class[letter]])
-                pair = target, content.counted(count + 1) if content.counts else count
-                if target >= 0 and content.alive(*pair) and pair not in seen:
-                    seen.add(pair)
-                    following.append((pair, text + bytes([letter])))
-        level = following
-    return found
+def visited(content: Content, dice: random.Random) -> tuple[int, int]:
+    """A state and a number of characters after a few random bytes."""
+    automaton, state, count = content.automaton, content.automaton.start, 0
+    for _ in range(dice.randrange(20)):
+        following = content.counted(count + automaton.boundaries[state])
+        targets = [int(automaton.next[state, column]) for _, column in columns_of(automaton, BYTES)]
+        alive = [target for target in targets if target >= 0 and content.alive(target, following)]
+        if not alive:
+            break
+        state, count = dice.choice(alive), following
+    return state, count
 
 
-@pytest.mark.parametrize("listed", [True, False], ids=["listed", "one output at a time"])
-@pytest.mark.parametrize("outputs", [2, 20])
-@pytest.mark.parametrize("seed", range(6))
-def test_the_nearest_ends_are_those_of_a_search(
-    monkeypatch: pytest.MonkeyPatch, seed: int, outputs: int, listed: bool
-) -> None:
-    if not listed:
-        monkeypatch.setattr(nearest_ends, "_MOST_LISTED", 10)
-    content = Content(machine(40, outputs, seed))
-    nearest = NearestEnds(content, range(256))
-    for state in range(40):
-        expected = searched(content, (state, 0))
-        near = nearest.outputs(state, 0)
-        assert near is None or set(near) == set(expected)
-        for output in range(outputs):
-            text = nearest.text(output, state, 0)
-            # Several texts may be as short: the first letter that leads on is taken.
-            assert (text is None) == (output not in expected)
-            assert text is None or len(text) == len(expected[output])
-    lengths = [len(text) for state in range(40) for text in searched(content, (state, 0)).values()]
-    assert nearest.farthest() == max(lengths)
-    assert (nearest.outputs(0, 0) is not None) == (listed and len(content.found) >= nearest_ends._FEW)
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
+    content, dice = content_of({"type": "string", "pattern": pattern, **bounds}), random.Random(pattern)
+    if content is None:
+        return
+    (label,) = content.found
+    for _ in range(12):
+        state, count = visited(content, dice)
+        searched = next((text for text, _ in several(content, state, 1, 1, None, count, label, [0])), None)
+        found = text_to_end(content, columns_of(content.automaton, BYTES), state, count)
+        assert (found is None) == (searched is None)
+        assert len(found or b"") == len(searched or b"")
+        at, characters = state, count
+        for byte in found or b"":
+            characters = content.counted(characters + content.automaton.boundaries[at])
+            at = int(content.automaton.next[at, content.automaton.byte_class[byte]])
+        assert found is None or content.ends(at, characters) == label

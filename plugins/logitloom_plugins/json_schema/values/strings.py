@@ -217,6 +217,26 @@ class Content:
         return EndDistances(self.automaton, limit, self.most is None)
 
     @cached_property
+    def exact_distances(self) -> EndDistances | None:
+        """The distances to ends of which each stands for itself; ``None`` if their table takes too much memory."""
+        if self.most is not None:
+            return self._distances
+        try:
+            # The nearest end is fewer characters away than there are states.
+            return EndDistances(self.automaton, self.least + self.automaton.states, False)
+        except BudgetExceeded:
+            return None
+
+    def nearest_end(self, state: int, count: int) -> int | None:
+        """How many characters away the nearest end within the bounds is, by :attr:`exact_distances`."""
+        distances = self.exact_distances
+        if distances is None or not self.alive(state, count):
+            return None
+        least = max(self.least - count, 0)
+        most = least + self.automaton.states if self.most is None else self.most - count
+        return next((distance for distance in range(least, most + 1) if distances.at(distance, state)), None)
+
+    @cached_property
     def _farthest(self) -> int:
         """The most characters to the nearest end, from any state between characters; very many if one has no end."""
         nearest = self._distances.nearest

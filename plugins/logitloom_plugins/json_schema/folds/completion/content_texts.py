@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from typing import Final
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory, Texts
-from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds
+from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds, columns_of, text_to_end
 from logitloom_plugins.json_schema.folds.completion.short_contents import (
     BYTES,
     Canonical,
@@ -99,6 +99,11 @@ class ContentTexts:
             if nearest is not None:
                 text = nearest.text(label, *begun)
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
+            if tries == 1 and content.counts and not content.free and content.found == {label}:
+                columns = columns_of(content.automaton, BYTES)
+                text = text_to_end(content, columns, *begun)
+                if text is not None:
+                    return [text], len(text) * len(columns)
             work = [0]
             alive = (lambda at: below[at] & bit != 0) if bit else None
             found = [text for text, _ in several(content, begun[0], tries, tries, alive, begun[1], label, work)]

@@ -10,17 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.reach import steps_to
-from logitloom_plugins.json_schema.values.moore_machine import Output
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["NearestEnds"]
+__all__ = ["NearestEnds", "columns_of", "text_to_end"]
 
 #: The most pairs of a state and an output that can be reached from the state; and the fewest outputs for which such
 #: pairs are listed.
 _MOST_LISTED: Final = 1 << 17
 _FEW: Final = 8
+#: The most characters of a text that is found by distances.
+_MOST_WRITTEN: Final = 1 << 16
 #: The most pairs of a state and an output whose distances are all computed to find the largest one.
 _MOST_COMPARED: Final = 1 << 19
+
+
+def columns_of(automaton: MooreMachine, preferred: Iterable[int]) -> list[tuple[int, int]]:
+    """A byte for each class of bytes that are alike, the preferred ones first, and the class.
+
+    Args:
+        automaton: the automaton with the classes.
+        preferred: all bytes, of which the first of a class stands for it.
+    """
+    classes: dict[int, int] = {}
+    for byte in preferred:
+        classes.setdefault(int(automaton.byte_class[byte]), byte)
+    return [(byte, column) for column, byte in classes.items()]
 
 
 class NearestEnds:
@@ -42,10 +57,7 @@ class NearestEnds:
         automaton = content.automaton
         self._states = automaton.states
         self._counted = content.counts
-        classes: dict[int, int] = {}
-        for byte in preferred:
-            classes.setdefault(int(automaton.byte_class[byte]), byte)
-        self.columns = [(byte, column) for column, byte in classes.items()]
+        self.columns = columns_of(automaton, preferred)
         self._next = content.counted_steps() if content.counts else automaton.next
         counts = range(len(self._next) // automaton.states)
         #: The output of the content that ends at each state, by ``count * states + state``.
@@ -123,3 +135,31 @@ class NearestEnds:
                     listed[earlier][output] = listed[at][output] + 1
                     queue.append((earlier, output))
         return listed
+
+
+def text_to_end(content: Content, columns: Sequence[tuple[int, int]], state: int, count: int) -> bytes | None:
+    """The content of the fewest characters after a state and a number of characters; ``None`` if none was found.
+
+    For contents with one output that have too many states and lengths for :class:`NearestEnds`: the distances of a
+    Moore machine repeat, and tell of each byte whether it leads nearer.
+
+    Args:
+        content: the content, which counts characters.
+        columns: as of :class:`NearestEnds`.
+        state, count: the state of its automaton, and the characters so far.
+    """
+    left, distances = content.nearest_end(state, count), content.exact_distances
+    if left is None or distances is None or left > _MOST_WRITTEN:
+        return None
+    automaton, found = content.automaton, bytearray()
+    while left or not automaton.boundaries[state]:
+        # A character counts from its first byte on.
+        left -= automaton.boundaries[state]
+        row = automaton.next[state]
+        byte, state = next(
+            (byte, target)
+            for byte, column in columns
+            if (target := int(row[column])) >= 0 and distances.at(left, target)
+        )
+        found.append(byte)
+    return bytes(found)
