@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
-from logitloom_plugins.json_schema.schema.formula import Atom
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
 
@@ -75,6 +75,8 @@ class Keys:
         self.plain_names = all(map(_PLAIN.fullmatch, self.names))
         self.patterns = patterns
         self.demands = demands
+        #: By the atoms that ask something of values, what they ask of the values of names with a label.
+        self.children: dict[tuple[Atom, ...], dict[Label, Formula]] = {}
         self._tracker = tracker
         self._known: dict[tuple[Label, Hashable], bool] = {}
         self._left: dict[int, NDArray[np.float64]] = {}

@@ -23,7 +23,6 @@ from logitloom_plugins.json_schema.schema.formula import (
     atoms,
     conjunction,
     holds_at_end,
-    is_atom,
     parts_of,
     substitute,
 )
@@ -100,8 +99,8 @@ class Member(Generic[Plans, Container]):
 def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Atom, ...], Formula]:
     """Split a formula into its conjuncts that are atoms of the given kinds, and the conjunction of all others."""
     parts = parts_of(must)
-    hard = tuple([part for part in parts if is_atom(part) and part[0] in hard_kinds])
-    return hard, conjunction([part for part in parts if not (is_atom(part) and part[0] in hard_kinds)])
+    hard = tuple([part for part in parts if part[0] in hard_kinds])
+    return hard, conjunction([part for part in parts if part[0] not in hard_kinds]) if hard else must
 
 
 def settled(

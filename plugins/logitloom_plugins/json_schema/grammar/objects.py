@@ -155,7 +155,9 @@ class ObjectPlan(Name):
         #: Hashing a frame takes as long as a visit to its formulas, so a frame is looked up once for all its members.
         self.found: dict[ObjectFrame, tuple[list[ObjectFrame | None], dict[Label, ObjectMember | None]]] = {}
         self._remembered = 0
-        self._children: dict[Label, Formula] = {}
+        # Plans that differ in required names and in bounds alone share what they ask of values.
+        asking = tuple([atom for atom in hard if atom[0] not in ("req", "minp", "maxp")])
+        self._children: dict[Label, Formula] = keys.children.setdefault(asking, {})
         self._possible: tuple[list[int], int] | None = None
         #: Index within ``required`` from which on each name is known to have a value.
         self._valued_from = len(self.required)

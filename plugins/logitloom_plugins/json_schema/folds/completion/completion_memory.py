@@ -11,6 +11,7 @@ from logitloom_plugins.json_schema.grammar.least_solution import LeastSolution
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
 from logitloom_plugins.json_schema.grammar.states import State
+from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -109,8 +110,11 @@ class CompletionMemory:
         self.rests: dict[Hashable, Texts] = {}
         #: Rests of contents.
         self.contents: dict[Hashable, list[bytes]] = {}
-        #: Members by name, as far as the hard atoms of their object say.
-        self.members: dict[tuple[ObjectPlan, str], bytes] = {}
+        #: Members by name and by what is asked of their values.
+        self.members: dict[tuple[str, Formula], bytes] = {}
+        #: By the hard atoms of an object and the names that are counted elsewhere: per part of a long formula a lower
+        #: bound on the bytes of the members that the part requires.
+        self.needed: dict[tuple[ObjectPlan, frozenset[str]], dict[Formula, int]] = {}
         #: The bytes of the shortest member, by the hard atoms of its object.
         self.shortest_members: dict[ObjectPlan, int] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}

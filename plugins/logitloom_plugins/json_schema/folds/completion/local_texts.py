@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     COPIED,
@@ -13,6 +14,7 @@ from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     Taken,
     Texts,
     merge,
+    shortlex,
 )
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.shortest_ends import shortest_ends
@@ -23,6 +25,8 @@ from logitloom_plugins.json_schema.grammar.string_moves import StringMoves
 
 __all__ = ["LocalTexts", "Specialised", "leading_on"]
 
+#: Bytes of a colon, the shortest value, and a bracket.
+_SHORTEST_VALUE: Final = 3
 
 #: The jumps of the states of one type: a function of the texts of other states, the state, and what is taken.
 Specialised = Callable[["LocalTexts", State, Taken], Iterable[Jump]]
@@ -65,9 +69,12 @@ class LocalTexts:
         if jumps is None:
             return shortest_ends(self.moves, self.jumps, state, taken, wanted)
         found: Texts = {}
-        for text, following, after, truth in jumps:
+        for text, following, after, truth in sorted(jumps, key=lambda jump: shortlex(jump.text)):
             if following is None:
                 merge(found, {truth: text})
+                continue
+            least = _SHORTEST_VALUE if isinstance(following, ColonState) else 1
+            if all(each in found and _comes_first(found[each], text, least) for each in wanted):
                 continue
             rests = self.of(following, wanted, after)
             if isinstance(following, ColonState):
@@ -85,6 +92,11 @@ class LocalTexts:
         """The jumps of a state, from the function for its type; ``None`` if no function is registered."""
         special = self._specialised.get(type(state))
         return None if special is None else special(self, state, taken)
+
+
+def _comes_first(found: bytes, text: bytes, more: int) -> bool:
+    """Whether a text comes before each text that begins with another one and has so many more bytes."""
+    return (len(found), found[: len(text)]) < (len(text) + more, text)
 
 
 def leading_on(back: Return, texts: Texts, taken: Taken) -> list[Jump]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -30,6 +30,7 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import canoni
 from logitloom_plugins.json_schema.folds.completion.value_texts import other_values, short_values
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, ArrayMember, item
+from logitloom_plugins.json_schema.grammar.members import TruthVector
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectMember
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ArrayState, ObjectState, State
@@ -87,11 +88,21 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
     found: Texts = {}
     sought = _reachable_ends(texts, start.frame)
     order = itertools.count()
-    queue: list[tuple[int, bytes, int, _Place]] = [(0, b"", next(order), start)]
+    least = bytes_needed(texts, start.frame)
+    queue: list[tuple[int, bytes, int, _Place | Callable[[], _Place | None]]] = [(least, b"", next(order), start)]
     seen: set[Hashable] = set()
     work = 0
     while queue and work < MOST_SEARCHED:
-        _, text, _, place = heapq.heappop(queue)
+        bound, text, number, place = heapq.heappop(queue)
+        if not isinstance(place, _Place):
+            # Where a member leads is found for the few members that come first. Their bounds may be larger.
+            reached = place()
+            if reached is None:
+                continue
+            place, more = reached, len(text) + bytes_needed(texts, reached.frame)
+            if more > bound:
+                heapq.heappush(queue, (more, text, number, place))
+                continue
         frame, phase, taken, line = place
         work += MEMBER
         mark = frame, phase, taken.names
@@ -108,14 +119,19 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
         for begin, member, names, written in _members(texts, place):
             separator = b"," if phase == "next" else b""
             for answer, value in written.items():
-                following = member.after(texts.values, answer)
-                if following is not None:
-                    longer = text + separator + begin + value
-                    work += MEMBER + len(longer) // COPIED
-                    items = (*taken.items, canonical(value)) if must_differ else ()
-                    after = _Place(following, "next", Taken(names, items), False)
-                    heapq.heappush(queue, (len(longer) + bytes_needed(texts, following), longer, next(order), after))
+                longer = text + separator + begin + value
+                work += MEMBER + len(longer) // COPIED
+                items = (*taken.items, canonical(value)) if must_differ else ()
+                after = partial(_after, texts, member, answer, Taken(names, items))
+                # The first member is counted with a comma that it does not need.
+                heapq.heappush(queue, (max(len(longer), bound - 1), longer, next(order), after))
     return found, work
+
+
+def _after(texts: LocalTexts, member: ObjectMember | ArrayMember, answer: TruthVector, taken: Taken) -> _Place | None:
+    """The place after a member whose value has a truth vector."""
+    following = member.after(texts.values, answer)
+    return None if following is None else _Place(following, "next", taken, False)
 
 
 def _reachable_ends(texts: LocalTexts, frame: Frame) -> int:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, TypeGuard
 
-from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_WRITTEN
+from logitloom_plugins.json_schema.folds.completion.completion_memory import ENTRY, MOST_WRITTEN
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
 from logitloom_plugins.json_schema.folds.completion.value_texts import short_values
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
@@ -14,7 +14,7 @@ from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
-from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.schema.formula import Formula, ManyParts
 
 __all__ = ["bytes_needed", "is_simple", "next_required", "required_items", "required_members"]
 
@@ -22,6 +22,8 @@ __all__ = ["bytes_needed", "is_simple", "next_required", "required_items", "requ
 _MANY_ITEMS: Final = 64
 #: The most parts of a conjunction whose lower bounds are compared.
 _MOST_PARTS: Final = 32
+#: The first elements of formulas that may require a member.
+_ASKING: Final = frozenset(("req", "|", "1", "&"))
 
 
 def is_simple(frame: Frame) -> TypeGuard[ObjectFrame]:
@@ -121,13 +123,34 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
     if operator == "req":
         return 0 if formula[1] in counted else _bytes_of(texts, plan, formula[1])
     if operator in ("|", "1"):
-        return min([_least_for(texts, plan, part, counted) for part in formula[1]])
+        if any(part[0] not in _ASKING for part in formula[1]):
+            return 0
+        if not isinstance(formula[1], ManyParts):
+            return min([_least_for(texts, plan, part, counted) for part in formula[1]])
+        known = texts.memory.needed.setdefault((plan, counted), {})
+        found = [known.get(part) for part in formula[1]]
+        if None in found:
+            found = [_least_for_part(texts, plan, part, counted) for part in formula[1]]
+        return min([each for each in found if each is not None])
     if operator != "&":
         return 0
     # The names that parts of the conjunction require directly are all different. Other parts may require equal names.
     direct = sum([_least_for(texts, plan, part, counted) for part in formula[1] if part[0] == "req"])
     others = [part for part in formula[1] if part[0] != "req"][:_MOST_PARTS]
     return max([direct, *[_least_for(texts, plan, part, counted) for part in others]])
+
+
+def _least_for_part(texts: LocalTexts, plan: ObjectPlan, part: Formula, counted: frozenset[str]) -> int:
+    """:func:`_least_for`, remembered."""
+    memory = texts.memory
+    known = memory.needed.setdefault((plan, counted), {})
+    if part in known:
+        return known[part]
+    found, is_certain = memory.values.certainty(lambda: _least_for(texts, plan, part, counted))
+    if is_certain:
+        known[part] = found
+        memory.remembered += ENTRY
+    return found
 
 
 def _bytes_of(texts: LocalTexts, plan: ObjectPlan, name: str) -> int:
@@ -139,12 +162,13 @@ def _bytes_of(texts: LocalTexts, plan: ObjectPlan, name: str) -> int:
 def _member_named(texts: LocalTexts, plan: ObjectPlan, name: str) -> bytes | None:
     """A short member with a name, as far as the hard atoms of its object say; ``None`` if there is none."""
     memory = texts.memory
-    text = memory.members.get((plan, name))
+    child = plan.hard_child(("name", name))
+    text = memory.members.get((name, child))
     if text is None:
-        demand = ValueConstraint(plan.hard_child(("name", name)))
+        demand = ValueConstraint(child)
         values, certain = memory.values.certainty(lambda: short_values(texts, demand))
         value = values.get(())
         text = None if value is None else b'"%b":%b' % (texts.contents.escaped(name.encode()), value)
         if text is not None and certain:
-            memory.members[plan, name] = text
+            memory.members[name, child] = text
     return text
