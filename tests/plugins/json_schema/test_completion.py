@@ -19,7 +19,7 @@ from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.layout import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens import bounds
-from logitloom_plugins.json_schema.tokens.bounds import opened_at_once
+from logitloom_plugins.json_schema.tokens.bounds import begin_names, opened_at_once
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.tokens.token_distances import TokenDistances
 
@@ -327,6 +327,50 @@ def test_far_from_a_limit_no_token_is_looked_at(name: str, monkeypatch: pytest.M
 )
 def test_the_brackets_that_a_token_opens_are_told(token: bytes, opened: set[bytes]) -> None:
     assert opened_at_once(Vocabulary([b"", token], eos=[0])) == opened
+
+
+@pytest.mark.parametrize("token", [b'","', b'{"', b'"id', b'": "a, b'])
+def test_no_token_begins_a_name_after_other_text(token: bytes) -> None:
+    assert not begin_names(Vocabulary([b"", token], eos=[0]))
+
+
+@pytest.mark.parametrize("token", [b'},"i', b'{ "i', b',""', b',\n "\n'])
+def test_a_token_may_begin_a_name_after_other_text(token: bytes) -> None:
+    assert begin_names(Vocabulary([b"", token], eos=[0]))
+
+
+_ITEM = {"type": "object", "properties": {"id": {"const": "y" * 60}, "n": {"type": "null"}}}
+_OPTIONAL_MEMBERS = {
+    "first": {"type": "string", "maxLength": 3},
+    "long": {"const": "x" * 60},
+    "items": {"type": "array", "items": _ITEM},
+    "last": {"type": "integer"},
+}
+
+
+@pytest.mark.parametrize("more", [[], [b',"l', b'{"i']])
+@pytest.mark.parametrize("others", [{}, {"additionalProperties": False}, {"required": ["last"]}])
+def test_a_member_that_no_token_names_is_the_one_that_the_completion_writes(more: list[bytes], others: Any) -> None:
+    """The cheap bound is no less than what any token needs, and knows no long members where none can have begun."""
+    tokens = [bytes([byte]) for byte in range(256)] + [b'","', b'{"', b'"id', b'"long', b'": ', b'}, "', b'[{"', *more]
+    vocabulary, options = Vocabulary([b"", *tokens], eos=[0]), SchemaOptions(Whitespace("json_dumps"), "any")
+    schema = {"type": "object", "properties": _OPTIONAL_MEMBERS, **others}
+    constraint = SchemaConstraint(SchemaAutomaton(compile_schema(schema, options)), vocabulary)
+    dice = random.Random(1)
+    for begun in (b"", b'{"first": "', b'{"items": [', b'{"items": [{"', b'{"last": 1', b'{"'):
+        state: Any = constraint.start()
+        for byte in begun:
+            state = constraint.advance(state, 1 + byte)
+        for _ in range(8):
+            ids, least = constraint.least_after(state)
+            if not len(ids):
+                break
+            assert least.max() <= constraint.most_after(state) < UNKNOWN
+            state = constraint.advance(state, int(dice.choice(ids)))
+    state = constraint.start()
+    for byte in b'{"first": "':
+        state = constraint.advance(state, 1 + byte)
+    assert (constraint.most_after(state) > 60) == bool(more)
 
 
 @pytest.mark.parametrize("many", [40, 160])

@@ -23,6 +23,7 @@ from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
 from logitloom_plugins.json_schema.folds.completion.part_texts import PartTexts
+from logitloom_plugins.json_schema.folds.completion.required_texts import is_simple, next_required
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
@@ -30,14 +31,16 @@ from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.layout import Layout, inside, relaid
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
-from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, member
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import (
+    ColonState,
     DoneState,
     EscapeState,
     GapState,
     LiteralState,
     NumberState,
+    ObjectState,
     Return,
     Stack,
     State,
@@ -73,6 +76,11 @@ _WIDEST_INDENT: Final = 4
 _REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]|\\.)*"', re.DOTALL)
 _LEXEME: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\],:]|[-+.0-9eEtruefalsn]+', re.DOTALL)
 _BLANKS: Final = b" \t\r\n"
+#: All keys of an object, as bits; and so many that each of them is looked at after each member.
+_ANY: Final = -1
+_MOST_NAMES: Final = 32
+#: The first byte of the name of a member, after what comes before it.
+_BEGINS_NAME: Final = re.compile(rb'[,{][ \t\r\n]*".', re.DOTALL)
 
 
 Brackets = frozenset[bytes]
@@ -110,6 +118,7 @@ class TokenBounds:
     ) -> None:
         self._machine, self._parts, self._farthest_end = machine, parts, farthest_end
         self._opened, self._escape = opened_at_once(vocabulary), rest_of_escapes(vocabulary)
+        self._names_begin = begin_names(vocabulary)
         self._known: dict[Hashable, _Bound] = {}
 
     def after_any(self, position: Position) -> int:
@@ -150,14 +159,20 @@ class TokenBounds:
     def _of_return(self, back: Return, items: int) -> _Bound:
         if len(back.states) > _MOST_TARGETS:
             return _NO_BOUND
-        return _largest(self._of_state(target, items) for target in back.states.values())
+        return _largest(self._of_state(target, items, within=False) for target in back.states.values())
 
-    def _of_state(self, state: State, items: int) -> _Bound:
-        """The bound of a state within its innermost string, object or array."""
+    def _of_state(self, state: State, items: int, within: bool = True) -> _Bound:
+        """The bound of a state within its innermost string, object or array.
+
+        Args:
+            state: the state.
+            items: as in :meth:`_of_frame`.
+            within: whether a token may begin in the state. In a state around a value it begins within the value.
+        """
         if isinstance(state, DoneState):
             return _Bound(0, 0)
         if isinstance(state, GapState):
-            return self._of_state(state.before, items)
+            return self._of_state(state.before, items, within)
         if isinstance(state, LiteralState):
             target = self._of_state(state.target, items)
             return target._replace(added=max(target.added, len(state.rest)))
@@ -174,14 +189,20 @@ class TokenBounds:
             if not isinstance(state.context, NameContext):
                 return _Bound(0, escape + self._of_content(state.context.content, True))
             frame, layout = state.context.frame, state.context.layout
-            found = self._of_frame(frame, _place(layout), self._opened, items)
+            may_come = state.context.mask & state.context.below[state.content_state]
+            found = self._of_frame(frame, _place(layout), self._opened, items, may_come)
             return found._replace(added=found.added + escape)
-        # An object or an array; or the colon after a name, which belongs to an object.
-        return self._of_frame(state.frame, _place(state.layout), self._opened, items)
+        if isinstance(state, ColonState):
+            label = state.frame.plan.keys.bit[state.label]
+            return self._of_frame(state.frame, _place(state.layout), self._opened, items, label)
+        if not isinstance(state, ObjectState):
+            return self._of_frame(state.frame, _place(state.layout), self._opened, items)
+        names = _ANY if within and state.phase != "next" else 0
+        return self._of_frame(state.frame, _place(state.layout), self._opened, items, names)
 
     # --- objects and arrays -----------------------------------------------------------------------------------------
 
-    def _of_frame(self, frame: Frame, layout: Layout, opened: Brackets, items: int) -> _Bound:
+    def _of_frame(self, frame: Frame, layout: Layout, opened: Brackets, items: int, names: int = 0) -> _Bound:
         """The bound of an open object or array.
 
         Args:
@@ -189,12 +210,18 @@ class TokenBounds:
             layout: of its members.
             opened: the brackets that a token may open in it.
             items: a lower bound on the number of items so far.
+            names: of an object the keys of which a token may write a part, as bits; not just the quote before it.
         """
         if isinstance(frame, ArrayFrame) and frame.plan.distinct:
             return self._recalled(
                 ("distinct", frame, layout, opened, items), lambda: self._of_distinct(frame, layout, opened, items)
             )
         rest = self._recalled(("rest", frame, layout), lambda: self._of_rest(frame, layout))
+        if not self._names_begin and is_simple(frame) and not frame.tracked:
+            key = "next", frame, layout, opened, names
+            next_one = self._recalled(key, lambda: self._of_next_member(frame, layout, opened, names))
+            if next_one is not _NO_BOUND:
+                return next_one._replace(rest=rest.rest)
         begun = _at_its_start(frame)
         added = self._recalled(("added", begun, layout, opened), lambda: self._of_members(begun, layout, opened))
         return _Bound(min(rest.rest + added.rest, UNKNOWN), added.added, rest.looked_at + added.looked_at)
@@ -223,6 +250,36 @@ class TokenBounds:
         elif isinstance(frame, ObjectFrame) and frame.tracked:
             return _NO_BOUND
         return _Bound(tokens, 0, looked_at)
+
+    def _of_next_member(self, frame: ObjectFrame, layout: Layout, opened: Brackets, names: int) -> _Bound:
+        """The tokens that end the next member of an object without alternatives, and one that is begun after it.
+
+        Without names it is the one that the completion writes, of which what is required is in the rest.
+        """
+        plan, values = frame.plan, self._machine.values
+        if not names and next_required(frame) is not None:
+            return _Bound(0, 0)
+        if not names:
+            texts = self._parts.with_member(frame)
+            return _Bound(0, max([self._tokens(b"," + text, layout) for text in texts])) if texts else _NO_BOUND
+        names &= plan.next_keys(values, frame.position)
+        labels = [label for label, bit in plan.keys.bit.items() if names & bit]
+        found = [(label, member(values, frame, label)) for label in labels[: _MOST_NAMES + 1]]
+        added, looked_at = 0, 1
+        for label, one in found:
+            following = None if one is None else one.after(values, ())
+            if one is None or following is None or len(found) > _MOST_NAMES:
+                return _NO_BOUND
+            begun, [(name, demand)] = self._parts.named(plan.keys, [(label, one.demand)])
+            value = self._of_value(demand, layout, opened)
+            after = self._of_frame(following, layout, opened, 0)
+            looked_at += value.looked_at + after.looked_at
+            if value is _NO_BOUND or looked_at > _MOST_LOOKED_AT:
+                return _NO_BOUND
+            texts = [b"," + name + b":" + text for text in self._parts.value(demand).values()]
+            written = max([self._tokens(text, layout) for text in texts], default=0)
+            added = max(added, (begun and begun + self._escape) + written, value.added, after.added)
+        return _Bound(0, added, looked_at)
 
     def _has_many_ways(self, frame: Frame) -> TypeGuard[ObjectFrame]:
         """Whether an object with open formulas can go on in more ways than are examined one by one."""
@@ -437,6 +494,14 @@ def rest_of_escapes(vocabulary: Vocabulary) -> int:
     backslashes = (vocabulary.flat_bytes == ord("\\")).nonzero()[0]
     tokens = np.unique(vocabulary.offsets.searchsorted(backslashes, "right") - 1).tolist()
     return _SURROGATES if any(halves.search(vocabulary.token_bytes[token]) for token in tokens) else _ESCAPE
+
+
+@lru_cache(maxsize=8)
+def begin_names(vocabulary: Vocabulary) -> bool:
+    """Whether some token may begin a member of an object and write a part of its name, after other text."""
+    quotes = (vocabulary.flat_bytes == ord('"')).nonzero()[0]
+    tokens = np.unique(vocabulary.offsets.searchsorted(quotes, "right") - 1).tolist()
+    return any(_BEGINS_NAME.search(vocabulary.token_bytes[token]) for token in tokens)
 
 
 @lru_cache(maxsize=8)

@@ -108,6 +108,10 @@ class PartTexts:
             return None
         return required_members(self._texts, frame)
 
+    def with_member(self, frame: ObjectFrame) -> list[bytes]:
+        """Short texts that end an open object with one more member at least."""
+        return [*self._texts.of(state_in(frame, "comma", COMPACT), frame.wanted).values()]
+
     def ends(self, frame: Frame, most: int) -> tuple[list[bytes], int]:
         """Short texts that end an open object or array, now or after more members, and how many frames were visited.
 
@@ -173,7 +177,9 @@ class PartTexts:
         """The results of :meth:`members` for some labels of names with the constraints on their values."""
         named = [(self._name_of(label), demand) for label, demand in demands]
         is_listed = len(named) == sum(label[0] == "name" for label, _ in demands)
-        return 0 if is_listed else _LONGEST_ESCAPE * keys.automaton.farthest + 2, named
+        # Where any character may follow in such a name, the one that does needs no escape.
+        size = 1 if keys.plain_names and not keys.is_slow else _LONGEST_ESCAPE
+        return 0 if is_listed else size * keys.automaton.farthest + 2, named
 
     def reachable(self, frame: Frame) -> Iterable[Frame]:
         """The frames of an open object or array now and after more members, if they can be completed.
