@@ -280,3 +280,13 @@ def test_strings_up_to_a_great_length_need_not_be_counted_to_differ() -> None:
     state = constraint.schema.read(constraint.start(), b'["a","')
     assert state is not None
     assert len(constraint.allowed(state).listed(mixed().size)) > 9
+
+
+@pytest.mark.parametrize("bound", [10**11, 10**20, 10**300])
+@pytest.mark.parametrize("keyword", ["minLength", "maxLength"])
+def test_lengths_of_any_size_are_counted(keyword: str, bound: int) -> None:
+    schema = {"type": "string", "pattern": "^(ab |c)*$", keyword: bound}
+    constraint = SchemaConstraint(SchemaAutomaton(compile_schema(schema)), mixed())
+    state = constraint.schema.read(constraint.start(), b'"ab c')
+    assert state is not None
+    assert len(constraint.allowed(state).listed(mixed().size)) > 0

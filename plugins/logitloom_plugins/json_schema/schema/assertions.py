@@ -17,6 +17,8 @@ from logitloom_plugins.json_schema.schema.schema_document import JSONValue, Sche
 __all__ = ["MOST_UNIQUE", "array_formulas", "finite", "number_formulas", "object_formulas", "string_formulas"]
 
 MOST_UNIQUE: Final = 20
+#: More characters than a text ever has; numbers of characters fit into 64 bits.
+_MOST_COUNTED: Final = 1 << 40
 #: The most characters of a text of a format, for formats that bound the length.
 _MOST_CHARACTERS: Final = {"hostname": 253}
 
@@ -46,7 +48,7 @@ def string_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     parts: list[Formula] = []
     least, most = keywords.count(node, "minLength"), keywords.count(node, "maxLength")
     if least or most is not None:
-        parts.append(("len", least or 0, most))
+        parts.append(("len", min(least or 0, _MOST_COUNTED), None if most is None else min(most, _MOST_COUNTED)))
     if "pattern" in schema:
         if not isinstance(schema["pattern"], str):
             raise keywords.malformed(node, "pattern", "a regular expression")

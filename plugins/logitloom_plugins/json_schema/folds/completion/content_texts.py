@@ -99,11 +99,11 @@ class ContentTexts:
             if nearest is not None:
                 text = nearest.text(label, *begun)
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
-            if tries == 1 and content.counts and not content.free and content.found == {label}:
+            is_one = tries == 1 and content.counts and not content.free and content.found == {label}
+            if is_one and content.exact_distances is not None:
                 columns = columns_of(content.automaton, BYTES)
                 text = text_to_end(content, columns, *begun)
-                if text is not None:
-                    return [text], len(text) * len(columns)
+                return [] if text is None else [text], len(text or b"") * len(columns)
             work = [0]
             alive = (lambda at: below[at] & bit != 0) if bit else None
             found = [text for text, _ in several(content, begun[0], tries, tries, alive, begun[1], label, work)]

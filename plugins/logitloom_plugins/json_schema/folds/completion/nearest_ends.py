@@ -138,7 +138,7 @@ class NearestEnds:
 
 
 def text_to_end(content: Content, columns: Sequence[tuple[int, int]], state: int, count: int) -> bytes | None:
-    """The content of the fewest characters after a state and a number of characters; ``None`` if none was found.
+    """The content of the fewest characters after a state and a number of characters; ``None`` if that is a long text.
 
     For contents with one output that have too many states and lengths for :class:`NearestEnds`: the distances of a
     Moore machine repeat, and tell of each byte whether it leads nearer.
