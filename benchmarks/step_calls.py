@@ -2,10 +2,11 @@
 
     python benchmarks/step_calls.py [--part 20] [--offset 0] [--show 3]
 
-The first table has a chain of `temperature`, `top_k` and `top_p`, and `load` and `init_state` of `json` for a schema of
-an object with two members. The second table has the steps of `json` at places that were never visited: every twentieth
-schema of the sample of JSONSchemaBench and the ids of Tekken, as `benchmarks/json_schema.py` takes them, with the valid
-instances and a chain of one row. A place is new if the step asks the constraint for a mask for the first time.
+The first table has the steps of `json` at places that were never visited: every twentieth schema of the sample of
+JSONSchemaBench and the ids of Tekken, as `benchmarks/json_schema.py` takes them, with the valid instances and a chain
+of one row. A place is new if the step asks the constraint for a mask for the first time. The second table has `load`
+and `init_state` of `json` for a schema of an object with two members, and a step of a chain of `temperature`, `top_k`
+and `top_p`, without and with compiled kernels.
 
 Calls and files are those of the project's own Python functions; depth is the number of such calls within one another.
 `within` counts the files that run inside the constraint: `advance`, `allowed` and `may_end`. `--show` lists the
@@ -28,6 +29,7 @@ from json_schema import Tokenizer, sample, tekken
 import logitloom
 from logitloom import Context, Vocabulary, processors
 from logitloom.errors import LogitloomError
+from logitloom.masks.kernels import load_kernels
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from tests.plugins.json_schema.serialisation import serialise
@@ -95,14 +97,10 @@ def traced(call: Callable[[], Any]) -> tuple[Any, Trace]:
     return trace.run(call), trace
 
 
-def first_table(vocabulary: Vocabulary) -> Iterator[tuple[str, Trace]]:
-    """A step of an ordinary chain, and the beginning of `json`; everything has run once before."""
-    logits = np.zeros((1, vocabulary.size), dtype=np.float32)
+def second_table(vocabulary: Vocabulary) -> Iterator[tuple[str, Trace]]:
+    """The beginning of `json`, and a step of an ordinary chain; everything has run once before."""
+    logits = np.random.default_rng(0).normal(0, 3, (1, vocabulary.size)).astype(np.float32)
     context = Context.start(logits, vocabulary=vocabulary)
-    chain = processors.load(*ORDINARY)
-    state = chain.init_state(context)
-    chain.process(logits, state, context)
-    yield "step of `temperature`, `top_k`, `top_p`", traced(lambda: chain.process(logits, state, context))[1]
     for last, schema in ((False, SCHEMA), (True, {**SCHEMA, "required": ["age"]})):
         asked = ("json", {"schema": schema, "engine": "table"})
         loaded, loading = traced(lambda asked=asked: processors.load(asked, tokenizer=vocabulary))  # type: ignore[misc]
@@ -110,6 +108,14 @@ def first_table(vocabulary: Vocabulary) -> Iterator[tuple[str, Trace]]:
         if last:
             yield "`load` of `json`", loading
             yield "`init_state` of `json`", beginning
+    for kernels in ("NumPy", "compiled kernels"):
+        if kernels != "NumPy":
+            load_kernels()
+        chain = processors.load(*ORDINARY)
+        state = chain.init_state(context)
+        chain.process(logits, state, context)
+        trace = traced(lambda step=(logits, state, context): chain.process(*step))[1]  # type: ignore[misc]  # noqa: B023
+        yield f"step of `temperature`, `top_k`, `top_p`, {kernels}", trace
 
 
 def new_places(schema: Any, texts: list[list[int]], vocabulary: Vocabulary) -> Iterator[tuple[bytes, Trace]]:
@@ -145,9 +151,6 @@ def main() -> None:
     given = parser.parse_args()
     vocabulary = tekken()
     tokenize = Tokenizer(vocabulary)
-    print("| what | calls | files | depth |\n" + "| --- " * 4 + "|")
-    for what, trace in first_table(vocabulary):
-        print(f"| {what} | {trace.calls.total()} | {len(trace.files)} | {trace.depth} |")
     found: dict[str, list[tuple[int, int, int]]] = {"all": []}
     functions: Counter[CodeType] = Counter()
     files: Counter[str] = Counter()
@@ -166,7 +169,7 @@ def main() -> None:
             found.setdefault(kind_of(text), []).append(counted)
             functions.update(trace.calls)
             files.update(trace.files)
-    print("\n| token before | new places | calls p50 | p90 | max | files p50 | p90 | within p50 | p90 |")
+    print("| token before | new places | calls p50 | p90 | max | files p50 | p90 | within p50 | p90 |")
     print("| --- " * 9 + "|")
     for kind, counts in found.items():
         columns = [np.quantile(column, (0.5, 0.9)) for column in zip(*counts, strict=True)]
@@ -174,6 +177,9 @@ def main() -> None:
         highest = max(calls for calls, _, _ in counts)
         line = f"{half:.0f} | {most:.0f} | {highest} | {middle:.0f} | {more:.0f} | {inner:.0f} | {outer:.0f}"
         print(f"| {kind} | {len(counts)} | {line} |")
+    print("\n| what | calls | files | depth |\n" + "| --- " * 4 + "|")
+    for what, trace in second_table(vocabulary):
+        print(f"| {what} | {trace.calls.total()} | {len(trace.files)} | {trace.depth} |")
     for code, count in functions.most_common(given.show):
         print(f"{count / len(found['all']):7.2f}  {Path(code.co_filename).name}:{code.co_qualname}")
     for file, count in files.most_common() if given.show else ():

@@ -633,6 +633,25 @@ def test_every_plugin_loads_or_names_the_extra_that_is_missing(kind, name):
         registry.load_plugin(kind, f"{name}@logitloom")
 
 
+# -- types ------------------------------------------------------------------------------------------------
+
+
+def uses_of_any(code: str) -> int:
+    """How often code says that a type is ``Any``."""
+    return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(ast.parse(code)))
+
+
+def test_uses_of_any_are_counted_without_imports_and_texts():
+    assert uses_of_any('from typing import Any\nx: dict[str, Any] = {"Any": 1}\ny: Any = x\n') == 2
+
+
+def test_json_schema_leaves_few_types_open_and_says_why():
+    sources = [path.read_text(encoding="utf-8") for path in modules(PLUGINS / "logitloom_plugins" / "json_schema")]
+    using = [source for source in sources if uses_of_any(source)]
+    assert sum(map(uses_of_any, using)) <= 10
+    assert all("so ``Any``" in re.sub(r"\n#: ", " ", source) for source in using)
+
+
 # -- traps -----------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, wraps
+from threading import RLock
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -173,7 +174,7 @@ def kept_with_vocabulary(
     """Remember the last results of a function of a vocabulary for as long as the vocabulary is in use.
 
     The further arguments of the function are hashable. Its results must not refer to the vocabulary,
-    which would stay in use otherwise.
+    which would stay in use otherwise. Of several threads that ask for one result, one makes it.
 
     Example:
         >>> @kept_with_vocabulary
@@ -184,17 +185,20 @@ def kept_with_vocabulary(
         ([0, 2], True)
     """
     kept: WeakKeyDictionary[Vocabulary, dict[Any, R]] = WeakKeyDictionary()
+    lock = RLock()
 
     @wraps(function)
     def remembered(vocabulary: Vocabulary, /, *more: P.args, **named: P.kwargs) -> R:
         known, key = kept.setdefault(vocabulary, {}), (more, *named.items())
         if key in known:
             return known[key]
-        found = function(vocabulary, *more, **named)
-        if len(known) >= _MOST_KEPT:
-            known.clear()
-        known[key] = found
-        return found
+        with lock:
+            if key not in known:
+                found = function(vocabulary, *more, **named)
+                if len(known) >= _MOST_KEPT:
+                    known.clear()
+                known[key] = found
+            return known[key]
 
     return remembered
 

@@ -120,8 +120,6 @@ class RowTracker:
         self._grows = max_length is None and "history" in chain.needs
         #: Where rows begin that are not told to begin elsewhere; the same array again is known to be equal.
         self._no_starts = np.zeros(0, dtype=np.int64)
-        #: How many rows had to be replayed; for tests and measurements.
-        self.replayed = 0
 
     def __reduce__(self) -> Any:
         """Pickled are the settings: a copy knows no rows, and replays each row of its first call."""
@@ -468,7 +466,6 @@ class RowTracker:
 
     def _replay(self, call: Call) -> ChainState:
         """The state of a call's rows again, from their ids."""
-        self.replayed += len(call.origin)
         accepted = [
             call.asked.row(i)[len(origin.prompt) : fed].tolist()
             for i, (origin, fed) in enumerate(zip(call.origin, call.fed.tolist(), strict=True))
@@ -500,7 +497,6 @@ class RowTracker:
             kept = self._ends.before_end(taken) if taken and taken[-1] in self._ends.padding else None
             if kept is not None:
                 accepted[i], ended[i] = kept, True
-        self.replayed += sum(1 for taken in accepted if taken)
         fed = np.asarray([n + len(taken) for n, taken in zip(lengths, accepted, strict=True)], dtype=np.int64)
         state = self.chain.replay(accepted, started(generation.base, origins))
         return Call(generation, asked, state, origins, fed, ended, no)

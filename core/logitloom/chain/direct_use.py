@@ -1,4 +1,4 @@
-"""A chain that somebody gave to an engine as if it were the engine's own kind of processor.
+"""A chain that was given to an engine as if it were the engine's own kind of processor.
 
 An engine that calls a chain has been imported, and the engine's plug-in has the name of the engine's package. So each
 plug-in of an imported engine is asked for its function ``direct_call``, which answers the call or names the adapter

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-import threading
 import warnings
-import weakref
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, Final
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar
 from logitloom_plugins.grammars.lexemes import lexed
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
@@ -31,8 +30,6 @@ from logitloom_plugins.grammars.source_text import refusal_at
 
 __all__ = ["LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
 
-_TOKENIZERS: weakref.WeakKeyDictionary[Vocabulary, dict[int, Any]] = weakref.WeakKeyDictionary()
-_LOCK = threading.Lock()
 _NAME: Final = f"The engine llguidance {llguidance.__version__}"
 _SCHEMA: Final = (
     "The engine llguidance does not tell how far the end of a JSON text is; the engine 'table' does, where it runs a "
@@ -243,15 +240,12 @@ class _Wrapped:
         return ids
 
 
+@kept_with_vocabulary
 def engine_tokenizer(vocabulary: Vocabulary, vocab_size: int) -> Any:
-    """The engine's own tokenizer for a vocabulary, made once: it takes hundreds of milliseconds."""
-    with _LOCK:
-        known = _TOKENIZERS.setdefault(vocabulary, {})
-        if vocab_size not in known:
-            wrapper = llguidance.TokenizerWrapper(_Wrapped(vocabulary, vocab_size))
-            eos = [token for token in vocabulary.eos if token < vocab_size]
-            known[vocab_size] = llguidance.LLTokenizer(wrapper, eos_token=eos)
-        return known[vocab_size]
+    """The engine's own tokenizer for a vocabulary, which takes hundreds of milliseconds to make."""
+    wrapper = llguidance.TokenizerWrapper(_Wrapped(vocabulary, vocab_size))
+    eos = [token for token in vocabulary.eos if token < vocab_size]
+    return llguidance.LLTokenizer(wrapper, eos_token=eos)
 
 
 class _LLGuidanceConstraint(MatcherConstraint):

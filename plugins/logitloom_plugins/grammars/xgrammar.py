@@ -11,9 +11,7 @@ import json
 import math
 import os
 import re
-import threading
 import warnings
-import weakref
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, Final
@@ -25,6 +23,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar, Node, Reference, RuleRepeat, children
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammars.notation import to_ebnf
@@ -33,8 +32,6 @@ from logitloom_plugins.grammars.xgrammar_process import compile_beside
 
 __all__ = ["XGrammar", "XGrammarGrammar"]
 
-_COMPILERS: weakref.WeakKeyDictionary[Vocabulary, dict[int, Any]] = weakref.WeakKeyDictionary()
-_LOCK = threading.Lock()
 _NAME: Final = f"The engine xgrammar {version('xgrammar')}"
 _SCHEMA: Final = (
     "The engine xgrammar does not tell how far the end of a JSON text is; the engine 'table' does, where it runs a "
@@ -166,21 +163,16 @@ class XGrammarGrammar:
         return _XGrammarConstraint(self.grammar, vocabulary, vocab_size, self.rules)
 
 
+@kept_with_vocabulary
 def _compiler(vocabulary: Vocabulary, vocab_size: int) -> tuple[Any, Any]:
-    """The engine's compiler for a vocabulary, and its information on it."""
-    with _LOCK:
-        known = _COMPILERS.setdefault(vocabulary, {})
-        if vocab_size not in known:
-            # Ids without text are special to the engine, so they are never allowed.
-            information = xgrammar.TokenizerInfo(
-                list(vocabulary.token_bytes[:vocab_size]),
-                vocab_size=vocab_size,
-                stop_token_ids=[token for token in vocabulary.eos if token < vocab_size],
-            )
-            made = xgrammar.GrammarCompiler(information, max_threads=_THREADS, cache_enabled=False)
-            known[vocab_size] = made, information
-        found: tuple[Any, Any] = known[vocab_size]
-        return found
+    """The engine's compiler for a vocabulary, and the engine's information about the vocabulary."""
+    # Ids without text are special to the engine, so they are never allowed.
+    information = xgrammar.TokenizerInfo(
+        list(vocabulary.token_bytes[:vocab_size]),
+        vocab_size=vocab_size,
+        stop_token_ids=[token for token in vocabulary.eos if token < vocab_size],
+    )
+    return xgrammar.GrammarCompiler(information, max_threads=_THREADS, cache_enabled=False), information
 
 
 def _compiled(grammar: Any, vocabulary: Vocabulary, vocab_size: int, seconds: float) -> Any:

@@ -1,4 +1,4 @@
-"""What people hand in as a schema: JSON values, text, paths, and Python types."""
+"""The forms in which a schema can be given: JSON values, text, paths, and Python types."""
 
 from __future__ import annotations
 

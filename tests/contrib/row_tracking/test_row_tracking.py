@@ -13,6 +13,7 @@ from logitloom import Context, Processor, Vocabulary, processors
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet, NoLegalToken
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot
+from tests.contrib.row_tracking.counted_tracker import CountedTracker
 from tests.core.generation.test_feedback import Drift
 
 VOCAB = 12
@@ -46,8 +47,8 @@ class Mix(Processor):
         return logits + np.sin(hashed[:, None] + np.arange(logits.shape[1])).astype(np.float32), Mixed(hashed)
 
 
-def tracker_of(*specs: Any, **more: Any) -> RowTracker:
-    return RowTracker(processors.load(*specs, tokenizer=VOCABULARY), eos=[EOS], padding=[PAD], **more)
+def tracker_of(*specs: Any, **more: Any) -> CountedTracker:
+    return CountedTracker(processors.load(*specs, tokenizer=VOCABULARY), eos=[EOS], padding=[PAD], **more)
 
 
 def alone(chain: Any, prompt: list[int], tokens: list[int], **more: Any) -> np.ndarray:
@@ -397,7 +398,7 @@ def test_a_beam_that_was_forbidden_closes_alone() -> None:
 
 def test_history_grows_with_the_rows() -> None:
     chain = processors.load(("no_repeat_ngram", {"n": 2}))
-    tracker = RowTracker(chain)
+    tracker = CountedTracker(chain)
     row = [n % 7 for n in range(250)]
     for n in range(250, 270):
         out = call(tracker, [row])[0]

@@ -12,7 +12,8 @@ import pytest
 
 from logitloom import Context, processors
 from logitloom.chain import Chain
-from logitloom_contrib.row_tracking import RowTracker, right_aligned
+from logitloom_contrib.row_tracking import right_aligned
+from tests.contrib.row_tracking.counted_tracker import CountedTracker
 
 WIDTH, SLOTS = 9, 8
 #: Steps per seed and kind; ``LOGITLOOM_FUZZ_STEPS=10000`` for the long run.
@@ -85,7 +86,7 @@ def disturb(rng: random.Random, slots: list[Request], waiting: list[Request]) ->
 def test_rows_that_an_engine_shuffles_are_what_they_are_alone(name: str, seed: int) -> None:
     rng = random.Random(seed)
     chain = processors.load(*CHAINS[name], debug=False)
-    tracker, oracle = RowTracker(chain, max_length=256, states=16), Oracle(chain)
+    tracker, oracle = CountedTracker(chain, max_length=256, states=16), Oracle(chain)
     slots, waiting = [new_request(rng)], []
     for _ in range(STEPS):
         disturb(rng, slots, waiting)
@@ -109,7 +110,7 @@ def test_beams_that_an_engine_shuffles_are_what_they_are_alone(seed: int) -> Non
     """An engine that tells nothing but ids: beams change places, drafts are taken back, generations follow."""
     rng = random.Random(seed)
     chain = processors.load(*CHAINS["history"], debug=False)
-    tracker, oracle = RowTracker(chain, max_length=256, states=8), Oracle(chain)
+    tracker, oracle = CountedTracker(chain, max_length=256, states=8), Oracle(chain)
     step = 0
     while step < STEPS:
         prompt = [rng.randrange(WIDTH) for _ in range(rng.randint(1, 5))]

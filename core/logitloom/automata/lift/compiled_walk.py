@@ -1,4 +1,4 @@
-"""The walk of a vocabulary's trie with compiled loops: :mod:`.level_walk` with kernels of ``logitloom.kernels``."""
+"""Which tokens a state allows, with compiled loops: the walk of :mod:`.level_walk` with kernels of a plug-in."""
 
 from __future__ import annotations
 

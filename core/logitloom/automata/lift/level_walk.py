@@ -1,4 +1,4 @@
-"""The walk of a vocabulary's trie with an automaton over bytes, level by level with NumPy.
+"""Which tokens a state allows: a walk of the vocabulary's trie with an automaton over bytes, level by level with NumPy.
 
 A walk carries pairs (node, state) and drops a pair when the state is dead, so the number of visited nodes grows with
 the number of allowed tokens. Where many tokens are below the nodes, the walk skips subtrees that are allowed as a whole

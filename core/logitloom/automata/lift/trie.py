@@ -7,7 +7,6 @@ subtree with this range. To decide this at a node, each node has the set of char
 
 from __future__ import annotations
 
-import weakref
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.patterns import char_sets
 from logitloom.automata.patterns.utf8_states import BOUNDARY, BROKEN_ROWS
-from logitloom.vocabulary import Vocabulary
+from logitloom.vocabulary import Vocabulary, kept_with_vocabulary
 
 __all__ = [
     "HIGH_OTHER",
@@ -47,19 +46,16 @@ NODE: Final = np.dtype(
     ]
 )
 
-_CACHE: weakref.WeakKeyDictionary[Vocabulary, Trie] = weakref.WeakKeyDictionary()
 
-
+@kept_with_vocabulary
 def vocabulary_trie(vocabulary: Vocabulary) -> Trie:
-    """The trie of a vocabulary, built once per vocabulary object and cached for the lifetime of that object."""
-    trie = _CACHE.get(vocabulary)
-    if trie is None:
-        # Most patterns need these sets. Computing them here keeps the first mask fast.
-        for letter in "wds":
-            char_sets.category(letter, 0)
-        trie = _CACHE[vocabulary] = Trie(vocabulary)
-        if automaton_kernels() is not None:
-            _ = trie.records
+    """The trie of a vocabulary, built once per vocabulary object and kept as long as that object."""
+    # Most patterns need these sets. Computing them here keeps the first mask fast.
+    for letter in "wds":
+        char_sets.category(letter, 0)
+    trie = Trie(vocabulary)
+    if automaton_kernels() is not None:
+        _ = trie.records
     return trie
 
 

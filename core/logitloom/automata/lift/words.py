@@ -7,7 +7,6 @@ ask :class:`Words` for what is at them and below them.
 from __future__ import annotations
 
 import bisect
-import weakref
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from logitloom.automata.array_ranges import joined, members
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at
-from logitloom.vocabulary import Vocabulary
+from logitloom.vocabulary import Vocabulary, kept_with_vocabulary
 
 __all__ = ["Words", "WordsAfterBlanks", "vocabulary_words"]
 
@@ -61,7 +60,7 @@ class Words:
 
     Example:
         >>> from logitloom.automata.lift.trie import vocabulary_trie
-        >>> from logitloom.vocabulary import Vocabulary
+        >>> from logitloom.vocabulary import Vocabulary, kept_with_vocabulary
         >>> words = Words(vocabulary_trie(Vocabulary([b"a", b"ab", b" a", b"c"])))
         >>> node = words.node(b"a")
         >>> words.bytes_below(node), words.ids(words.span(node)), words.reads(0, {97: 5, 99: -1, 100: 7})
@@ -207,12 +206,7 @@ class Words:
         return found
 
 
-_CACHE: weakref.WeakKeyDictionary[Vocabulary, Words] = weakref.WeakKeyDictionary()
-
-
+@kept_with_vocabulary
 def vocabulary_words(vocabulary: Vocabulary) -> Words:
     """The words of a vocabulary's trie, made once per vocabulary object and kept as long as that object."""
-    known = _CACHE.get(vocabulary)
-    if known is None:
-        known = _CACHE[vocabulary] = Words(vocabulary_trie(vocabulary))
-    return known
+    return Words(vocabulary_trie(vocabulary))

@@ -1,4 +1,4 @@
-"""The states of a text, and the moves between them: typed, immutable values.
+"""The states of a text, and the kinds of moves between them: typed, immutable values.
 
 A state says what may come next. Equal states mean the same in every process with an equal schema, because their parts
 do. Each kind of state has a field that names the kind, so that states of different kinds are never equal.

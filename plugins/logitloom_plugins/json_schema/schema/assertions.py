@@ -1,4 +1,4 @@
-"""The keywords of numbers, strings, arrays and objects as formulas over atoms.
+"""What each keyword of numbers, strings, arrays and objects demands, as formulas over atoms.
 
 References:
     JSON Schema: A Media Type for Describing JSON Documents, and Validation, drafts 4 to 2020-12.

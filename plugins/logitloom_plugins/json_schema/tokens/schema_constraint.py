@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.trie_walk import nodes_along
+from logitloom.automata.lift.words import vocabulary_words
 from logitloom.constraints import UNKNOWN, Constraint, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.state_memory import StateMemory
@@ -29,7 +30,7 @@ from logitloom_plugins.json_schema.schema.schema_document import JSONValue
 from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.doubtful_tokens import DoubtfulTokens
 from logitloom_plugins.json_schema.tokens.shared_token_sets import token_sets
-from logitloom_plugins.json_schema.tokens.string_rows import StringRows, words_of
+from logitloom_plugins.json_schema.tokens.string_rows import StringRows
 from logitloom_plugins.json_schema.tokens.token_distances import TokenDistances
 from logitloom_plugins.json_schema.tokens.token_walk import TokenWalk
 
@@ -177,7 +178,7 @@ class _Masks:
     def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int, memory: StateMemory) -> None:
         self.machine = machine = schema.machine
         self._numbering = machine.numbering
-        self.words = words_of(vocabulary)
+        self.words = vocabulary_words(vocabulary)
         self._texts = vocabulary.token_bytes
         self._sets = token_sets(vocabulary, size)
         self._walk = TokenWalk(machine, self.words.trie.longest)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Hashable
 from typing import Final
 
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.constraints import TokenSet
+from logitloom.vocabulary import kept_with_vocabulary
 
 __all__ = ["TokenSets", "token_sets"]
 
@@ -22,17 +21,12 @@ _MOST_BYTES: Final = 16 << 20
 _ENTRY: Final = 256
 #: Above this number of ids a boolean mask puts them in order, below it a sort.
 _SORTED: Final = 6000
-_CACHE: Final[weakref.WeakKeyDictionary[Vocabulary, dict[int, TokenSets]]] = weakref.WeakKeyDictionary()
-_LOCK: Final = threading.Lock()
 
 
+@kept_with_vocabulary
 def token_sets(vocabulary: Vocabulary, size: int) -> TokenSets:
     """The token sets of a vocabulary and a width of the logits."""
-    with _LOCK:
-        known = _CACHE.setdefault(vocabulary, {})
-        if size not in known:
-            known[size] = TokenSets(vocabulary, size)
-        return known[size]
+    return TokenSets(vocabulary, size)
 
 
 class TokenSets:

@@ -9,76 +9,53 @@ vocabulary has a small number of different rests.
 
 from __future__ import annotations
 
-import threading
-import weakref
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
-from logitloom.automata import BudgetTracker
 from logitloom.automata.array_ranges import joined
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift.above_ascii import kinds
-from logitloom.automata.lift.trie import Trie
+from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
 from logitloom.automata.lift.words import Words, vocabulary_words
 from logitloom.constraints import TokenSet
 from logitloom.state_memory import StateMemory
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.json_schema.folds.machine import DEAD, NO_NAMES, Machine, read
+from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, TextContext
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
-from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.names import Linked
-from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.grammar.states import ColonState, Opened, Stack, TextState
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
 from logitloom_plugins.json_schema.tokens.token_walk import Pending, TokenWalk
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
-__all__ = ["StringRows", "StringTables", "string_tables", "words_of"]
+__all__ = ["StringRows", "StringTables", "string_tables"]
 
 _QUOTE: Final = ord('"')
-_WORDS: Final[weakref.WeakKeyDictionary[Vocabulary, Words]] = weakref.WeakKeyDictionary()
-_TABLES: Final[weakref.WeakKeyDictionary[Vocabulary, dict[tuple[str, bool], StringTables]]] = (
-    weakref.WeakKeyDictionary()
-)
-_LOCK: Final = threading.RLock()
 _LEADS: Final = np.array([not 0x80 <= byte < 0xC0 for byte in range(256)])
 
 #: The texts that may follow the closing quote: the numbers of the rests, in ascending order.
 Rests = tuple[int, ...]
 
 
-def words_of(vocabulary: Vocabulary) -> Words:
-    """The trie of a vocabulary, prepared for walks and cached."""
-    with _LOCK:
-        words = _WORDS.get(vocabulary)
-        if words is None:
-            words = _WORDS[vocabulary] = vocabulary_words(vocabulary)
-            if automaton_kernels() is not None:
-                kinds()  # walks inside strings need them; here they are no part of a first mask
-        return words
-
-
-def string_tables(vocabulary: Vocabulary, machine: Machine, names: bool) -> StringTables:
-    """The tables of a vocabulary, cached.
+@kept_with_vocabulary
+def string_tables(vocabulary: Vocabulary, escapes: str, names: bool) -> StringTables:
+    """The tables of a vocabulary.
 
     Args:
         vocabulary: the tokens.
-        machine: an automaton over bytes; its escape rules are used.
+        escapes: how characters may be written: ``any``, ``minimal`` or ``ascii``.
         names: whether the string is the name of a member, where only characters that need an escape are escaped.
     """
-    words, escapes = words_of(vocabulary), machine.grammar.escapes
-    with _LOCK:
-        known = _TABLES.setdefault(vocabulary, {})
-        if (escapes, names) not in known:
-            tracker = BudgetTracker(None, "any value")
-            values = Satisfiability(machine.keywords, tracker, ValueConstraint(True))
-            anything = Machine(values, Whitespace("compact"), escapes)
-            known[escapes, names] = StringTables(words.trie, vocabulary.token_bytes, anything, names)
-        return known[escapes, names]
+    if automaton_kernels() is not None:
+        kinds()  # walks inside strings need them; here they are no part of a first mask
+    anything = compile_schema(True, SchemaOptions(Whitespace("compact"), escapes))
+    return StringTables(vocabulary_trie(vocabulary), vocabulary.token_bytes, anything, names)
 
 
 class StringTables:
@@ -178,9 +155,9 @@ class StringRows:
         self._machine = machine
         self._walk = walk
         self._sets = sets
-        self._words = words_of(vocabulary)
-        self._values = string_tables(vocabulary, machine, names=False)
-        self._names = string_tables(vocabulary, machine, names=True)
+        self._words = vocabulary_words(vocabulary)
+        self._values = string_tables(vocabulary, machine.grammar.escapes, names=False)
+        self._names = string_tables(vocabulary, machine.grammar.escapes, names=True)
         #: The largest number of characters that one token adds to a string.
         self.longest = self._values.longest
         self._memory = memory

@@ -160,6 +160,7 @@ def write_tables(path: Path = _TABLES) -> None:
     Args:
         path: of the file; default: the one that :func:`format_automaton` reads.
     """
+    # The function takes the arrays by name beside an argument of another type, so ``Any``.
     tables: Mapping[str, Any] = {name: _as_numbers(dfa) for name, dfa in compiled_formats().items()}
     np.savez_compressed(path, **tables)
 

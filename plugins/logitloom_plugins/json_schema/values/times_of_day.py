@@ -1,4 +1,4 @@
-"""The automaton of the times of day of RFC 3339, made state by state: leap seconds are allowed where one can be.
+"""The automaton of the times of day of RFC 3339, made state by state: leap seconds only when there can be one.
 
 Second 60 comes only where it is 23:59 in UTC. So the automaton remembers the local time up to the offset, and then the
 only offset that fits.
