@@ -19,8 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes
-from logitloom_plugins.json_schema.folds.numbering import DEAD, Numbering
 from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader
 from logitloom_plugins.json_schema.folds.value_reader import (
     BACKSLASH,
@@ -33,6 +31,7 @@ from logitloom_plugins.json_schema.folds.value_reader import (
     ItemReader,
     goes_on,
 )
+from logitloom_plugins.json_schema.folds.visited_states import DEAD, ByteCodes, Numbering
 from logitloom_plugins.json_schema.grammar.contexts import StringContext, TextContext
 from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, TextState

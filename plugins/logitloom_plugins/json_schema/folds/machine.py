@@ -16,11 +16,10 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar, cast
 
 from logitloom.automata import BudgetTracker
-from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes
 from logitloom_plugins.json_schema.folds.distinct_items import DistinctItems
-from logitloom_plugins.json_schema.folds.numbering import DEAD, NO_NAMES, STATE_BYTES, Numbering
 from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader, name_of
 from logitloom_plugins.json_schema.folds.value_reader import ItemReader
+from logitloom_plugins.json_schema.folds.visited_states import DEAD, NO_NAMES, STATE_BYTES, ByteCodes, Numbering
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.moves import SchemaGrammar, may_end
 from logitloom_plugins.json_schema.grammar.names import Linked, Name
@@ -145,6 +144,11 @@ class Machine:
         if following is None or not can_end or not following.items.frame or self.distinct.has_completion(following):
             return following
         return None
+
+    def may_repeat(self, position: Position) -> bool:
+        """Whether a token may repeat an item or a name; after the states that a token leads to have been visited."""
+        numbering = self.numbering
+        return bool(position.items.frame or numbering.opening or numbering.tracked)
 
     def ends(self, position: Position) -> bool:
         """Whether the text may end at a position."""

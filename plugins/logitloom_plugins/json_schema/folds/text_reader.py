@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from logitloom_plugins.json_schema.folds.byte_codes import ByteCodes
-from logitloom_plugins.json_schema.folds.numbering import DEAD, NO_NAMES, NameEnd, Numbering, Push
 from logitloom_plugins.json_schema.folds.value_reader import OUTSIDE, ItemPosition, ItemReader, characters_of
+from logitloom_plugins.json_schema.folds.visited_states import DEAD, NO_NAMES, ByteCodes, NameEnd, Numbering, Push
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.grammar.objects import counted

@@ -58,10 +58,6 @@ class DoubtfulTokens:
         self._size = size
         self._lengths = np.diff(vocabulary.offsets)
 
-    def can_repeat(self, position: Position) -> bool:
-        """Whether a token may repeat an item or a name; after the row of the position has been found."""
-        return bool(self._in_distinct(position) or self._machine.numbering.tracked)
-
     def _in_distinct(self, position: Position) -> bool:
         """Whether an array of different items is open or can be opened by a token.
 

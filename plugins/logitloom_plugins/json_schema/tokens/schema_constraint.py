@@ -197,7 +197,7 @@ class _Masks:
         begins are among those that are found.
         """
         row, whole = self._row(position.state, position.stack)
-        if not self._doubtful.can_repeat(position):
+        if not self.machine.may_repeat(position):
             return row if whole else self._with_completion(row, position)
         found, are_all = self._doubtful.left_out(row, position)
         if whole and are_all:
