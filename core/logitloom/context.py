@@ -89,7 +89,7 @@ class Context:
         prompt: the prompt's token ids, one tuple per row (ragged), or None if the engine does not tell.
         max_length: most tokens a sequence can reach, prompt included; fixes the shape of histories.
         max_new_tokens: most tokens that rows may generate, end-of-sequence included: one number for all rows, or one
-            per row; None if nobody tells. Constraints keep to it.
+            per row; None if the number is not known. Constraints keep to it.
         seed: an integer for the whole batch, or one per row. With one integer, row ``i`` gets a seed derived
             from it and ``i``, so the rows differ.
         model: the model adapter, for processors that run a model themselves.
@@ -104,8 +104,9 @@ class Context:
             processor alone: no processor writes to what comes from a pool.
         tokens: ``[rows, n] int32``, accepted since the last call, -1 = none; None on the first call.
         chosen_logprob: ``[rows, n] float32``, for each of ``tokens`` the log-probability with which the sampler chose
-            it, after the whole chain (0 where ``tokens`` is -1); None where nobody tells. A beam search gives what each
-            token adds to the hypothesis' score. Only for chains of which a processor declares that it needs it.
+            it, after the whole chain (0 where ``tokens`` is -1); None if the loop does not tell. A beam search gives
+            the number that each token adds to the score of the hypothesis. Only for chains with a processor that
+            declares the need.
         sequence: ``[rows, capacity] int32``, prompt and accepted tokens from the left, then -1.
         length: ``[rows] int32``, number of tokens in ``sequence``.
         prompt_length: ``[rows] int32``, how many of them are the prompt's.

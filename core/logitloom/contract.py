@@ -218,7 +218,7 @@ class ByteAutomaton(ABC):
         """A function that bounds how many tokens :meth:`completion` needs after one more token.
 
         The function gets a state and returns a bound, the same in every process, or ``None`` if no text can end after
-        the state. While more tokens are left than that, nobody has to look for completions. ``None`` if there is no
+        the state. While more tokens are left than the bound, completions are not looked for. ``None`` if there is no
         such function, and if tokens cannot write all completions.
 
         Args:

@@ -119,7 +119,7 @@ class Vocabulary:
         return len({text for text in self.token_bytes if len(text) == 1}) == 256
 
     def with_eos(self, eos: Iterable[int]) -> Vocabulary:
-        """The same table with other end-of-sequence ids (for tokenizers that cannot name theirs).
+        """This table with other end-of-sequence ids (for tokenizers that cannot name theirs).
 
         >>> Vocabulary([b"a", b"b", b"</s>"]).with_eos([2])
         Vocabulary('vocabulary', size=3, eos=[2])

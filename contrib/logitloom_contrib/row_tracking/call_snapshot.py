@@ -113,7 +113,7 @@ class CallSnapshot:
 
     @property
     def shared(self) -> int:
-        """The same number for calls that share a buffer."""
+        """A number that calls have in common if they share a buffer."""
         return id(self if self._block is None else self._block)
 
     def row(self, row: int) -> NDArray[Any]:

@@ -17,8 +17,8 @@ __all__ = ["Call", "CallMatch", "Generation", "RowOrigin", "started"]
 
 #: Calls of a generation that are remembered, with or without their states.
 _MOST_CALLS: Final = 8192
-#: The same limit where a row that is not found can be replayed: a search through more calls would cost more than a
-#: replay.
+#: The largest number of remembered calls if a row that is not found can be replayed. A search through more calls would
+#: cost more than a replay.
 _MOST_MIXED_CALLS: Final = 256
 _ROWS: Final = np.arange(256)
 _ZEROS: Final = np.zeros_like(_ROWS)

@@ -80,7 +80,7 @@ class WholeRows:
         after: list[Any] = []
         last, pool, ours = len(self.steps) - 1, context.pool, context.donate
         if pool is not None and last > 0:
-            # Nobody may write to a buffer of the pool, so only the last processor gets it.
+            # A buffer of the pool must not be written to by other processors, so only the last processor gets the pool.
             context = context.with_fields(pool=None)
         for index, step in enumerate(self.steps):
             if index == last and pool is not None and context.pool is None:

@@ -19,7 +19,7 @@ class RowPositions(NamedTuple):
     Attributes:
         length: ``[rows] int32``, tokens so far, prompt included.
         prompt_length: ``[rows] int32``.
-        sequence: ``[rows, capacity] int32``, the tokens from the left, then -1; ``()`` if nobody needs it.
+        sequence: ``[rows, capacity] int32``, the tokens from the left, then -1; ``()`` if no processor needs it.
     """
 
     length: Array

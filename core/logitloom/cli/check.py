@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_there(arguments: argparse.Namespace) -> int:
-    """The same in an environment of its own, for each distribution that was installed into it."""
+    """Check each distribution that was installed into an environment of its own, in that environment."""
     if arguments.what is None:
         raise UnknownPlugin("Name what to install: logitloom check --own-environment FOLDER.")
     from logitloom.cli.own_environment import own_environment

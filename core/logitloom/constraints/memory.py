@@ -129,7 +129,7 @@ class ConstraintMemory:
         self._compiled: dict[str, _CompiledBatch | None] = memory.table(_COMPILED)
 
     def clear(self) -> None:
-        """Drop everything that is remembered of the constraint. Nodes that somebody holds stay valid."""
+        """Drop everything that is remembered of the constraint. Nodes that are in use stay valid."""
         self._memory.clear()
 
     @property

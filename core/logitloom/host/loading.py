@@ -26,7 +26,7 @@ _LONGEST_PATH = 4096
 
 
 class Guard(Protocol):
-    """What somebody may ask for whose words are not trusted.
+    """The options that a client who is not trusted may set.
 
     While a guard holds, no option is read as the name of a file: texts are texts, and options that are paths are
     refused.
@@ -58,7 +58,7 @@ class Rules:
 
     Attributes:
         block: names that must not be loaded, as in :func:`logitloom.processors.load`.
-        guard: for chains of somebody who is not trusted.
+        guard: for chains that come from a client who is not trusted.
     """
 
     block: frozenset[str] = frozenset()

@@ -134,7 +134,7 @@ class LogitsPool:
         return buffer.lend(shape[0])
 
     def _free(self, key: tuple[str, int, Any], rows: int, forbidden: Any, make: _Make) -> Buffer | None:
-        """A buffer that nobody refers to, with so many rows at least."""
+        """A buffer without other references, with at least ``rows`` rows."""
         kept = self._buffers.setdefault(key, [])
         for buffer in kept:
             if buffer.is_back and len(buffer.memory) >= rows:

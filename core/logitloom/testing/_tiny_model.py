@@ -55,7 +55,7 @@ def tiny_logits(backend: Backend, tokens: NDArray[np.int32], lengths: NDArray[np
 
 
 def tiny_logits_by_hand(tokens: NDArray[np.int32], lengths: NDArray[np.int32]) -> NDArray[np.float64]:
-    """The same, row by row, position by position and head by head, in double precision."""
+    """The logits of the model, computed row by row, position by position and head by head, in double precision."""
     out = np.zeros((len(tokens), VOCAB))
     for row, length in enumerate(lengths):
         x = EMBEDDING[tokens[row, :length]].astype(np.float64)

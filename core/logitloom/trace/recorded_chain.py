@@ -29,7 +29,7 @@ _MOST_BYTES: Final = 256 << 20
 
 
 class RecordedChain(Chain):
-    """The same chain, recording of each token its log-probability after the chain and before it, and more.
+    """A chain that also records of each token its log-probability after the chain and before the chain, and more.
 
     It gives the very logits of the chain that it was made of, and goes into any engine's adapter. What was recorded so
     far belongs to the rows of its state, so rows may be reordered, duplicated, rolled back and dropped. An engine's own

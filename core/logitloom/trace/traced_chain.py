@@ -28,7 +28,7 @@ _LABEL: Final = "trace"
 
 
 class TracedChain(Chain):
-    """The same chain, recording what each processor changes at each step in its attribute ``record``.
+    """A chain that also records the changes of each processor at each step, in its attribute ``record``.
 
     It gives the very logits of the chain it was made of; its state has one number per row more, the index of the row's
     last step in the record, so that rows may be reordered, duplicated, rolled back and dropped: the record is a tree.

@@ -119,7 +119,7 @@ def _of_rows(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
 
 
 def _of_one_row(x: NDArray[Any], highest: int) -> NDArray[np.int64] | None:
-    """The same for one row, with numbers in place of arrays.
+    """The ids of one row, found with numbers in place of arrays.
 
     Args:
         x: ``[vocab]``.

@@ -85,21 +85,21 @@ class _RestThenText(ByteAutomaton):
 
 
 class _MustEnd(_RestThenText):
-    """The same for automata that say where a text must end, which costs time in the walk."""
+    """A rest and then a text of an automaton that says where a text must end. Walks ask for that, which takes time."""
 
     def must_end(self, state: State) -> bool:
         return not isinstance(state, Rest) and self.inner.must_end(state)
 
 
 class _Borders(_RestThenText):
-    """The same for automata that look at the borders of tokens."""
+    """A rest and then a text of an automaton that looks at the borders of tokens."""
 
     def token_border(self, state: State) -> State | None:
         return state if isinstance(state, Rest) else self.inner.token_border(state)
 
 
 class _Both(_MustEnd, _Borders):
-    """The same for automata that do both."""
+    """A rest and then a text of an automaton that says where a text must end and looks at the borders of tokens."""
 
 
 #: By whether the inner automaton defines ``must_end``, and ``token_border``.

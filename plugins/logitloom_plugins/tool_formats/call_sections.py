@@ -52,7 +52,7 @@ class _Next(NamedTuple):
     events: tuple[Event, ...] = ()
 
     def behind(self, string: str, *events: Event) -> _Next:
-        """The same after another string."""
+        """The same section, but after another string and then this one."""
         return _Next(string + self.string, self.section, events + self.events)
 
 
@@ -306,9 +306,7 @@ class _CallSections:
         return [_Next(prefix, self._forced(self.reserve(), pairs))]
 
     def _split(self, pairs: list[_Next]) -> list[_Next]:
-        """The same strings; of strings with the same first character only this character, so that no string contains
-        another.
-        """
+        """The strings; if several begin with one character, that character alone: no string contains another."""
         rests: dict[str, list[_Next]] = {}
         for string, section, events in pairs:
             rests.setdefault(string[0], []).append(_Next(string[1:], section, events))

@@ -162,7 +162,7 @@ class TextCatalogue(LiftedAutomaton):
         return nodes, values
 
     def _nodes_by_level(self, state: Interval) -> tuple[list[int], list[State]]:
-        """The same nodes and intervals, level by level, with all binary searches of a level at once."""
+        """The nodes and intervals of a state, found level by level, with all binary searches of a level at once."""
         trie, items = self._trie, self.items
         nodes: list[int] = []
         values: list[State] = []
