@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Vocabulary, errors
+from logitloom.vocabulary import kept_with_vocabulary
 
 TABLES = st.lists(st.binary(max_size=4), min_size=1, max_size=8).filter(any)
 
@@ -70,3 +75,24 @@ def test_incomplete_characters_are_shown_and_decoded():
     assert vocabulary.decode([0, 1]) == "€"
     assert vocabulary.decode([0]) == "\ufffd"
     assert vocabulary.describe(0) == r"'\\xe2\\x82'"
+
+
+def test_of_several_threads_that_ask_for_one_result_one_makes_it() -> None:
+    begun, made = threading.Barrier(4), []
+
+    @kept_with_vocabulary
+    def slow(vocabulary: Vocabulary) -> list[int]:
+        made.append(vocabulary.size)
+        time.sleep(0.05)
+        return [vocabulary.size]
+
+    words = Vocabulary([b"a", b"b"])
+
+    def ask() -> list[int]:
+        begun.wait()
+        return slow(words)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [each.result() for each in [pool.submit(ask) for _ in range(4)]]
+    assert made == [2]
+    assert all(each is found[0] for each in found)
