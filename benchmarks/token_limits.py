@@ -9,9 +9,9 @@ limit, as by default. "least" counts schemas of which no document fits into the 
 The second table has random walks: uniformly drawn allowed tokens of the same vocabulary, for each schema, pattern and
 set of tools with budgets from the least upwards. Every text must be finished and valid.
 
-The last two tables have milliseconds of processor time for one step of one row on the ids of Tekken, with a limit and
-for the same tokens without one: of random texts within 1, 1.2, 2 and 8 times the fewest tokens for each schema, and of
-documents of schemas for which far limits were slow.
+The last three tables have milliseconds of processor time for one step of one row on the ids of Tekken, with a limit
+and for the same tokens without one: of random texts within 1, 1.2, 2 and 8 times the fewest tokens for each schema, of
+documents of schemas for which far limits were slow, and of random texts of each kind of other subjects (``--kinds``).
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def main() -> None:
     parser.add_argument("--states", type=int, default=100, help="states of each grammar in the third table")
     parser.add_argument("--budgets", type=int, default=8)
     parser.add_argument("--timed", type=int, default=600, help="schemas whose steps are timed")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=[*KINDS], help="other subjects that are timed")
+    parser.add_argument("--timed-kinds", type=int, default=100, help="subjects of each of them")
     parser.add_argument("--skip", type=int, default=0, help="leave out so many of each, to run in parts")
     parser.add_argument("--rows", type=int, default=32, help="texts that the model writes at a time")
     parser.add_argument("--backend", default="numpy")
@@ -100,6 +102,8 @@ def main() -> None:
         print(f"| {name} | {shown} |", flush=True)
     if given.timed:
         times_of_steps(given.skip, given.timed)
+    if given.timed_kinds:
+        times_of_kinds(given.kinds, given.skip, given.timed_kinds)
     if given.states:
         print("\n| grammar | states | fewest tokens | one more | two more | three or more | too many ways to try |")
         print("| --- | --- | --- | --- | --- | --- | --- |")
@@ -416,40 +420,107 @@ def documents() -> Iterator[tuple[str, Any, Any, int]]:
     yield "79 different numbers", several, value, 600
 
 
-def times_of_steps(skip: int, count: int) -> None:
-    """The last two tables."""
-    vocabulary = tekken()
-    with_limit: dict[float, list[float]] = {factor: [] for factor in FACTORS}
-    without: dict[float, list[float]] = {factor: [] for factor in FACTORS}
-    slowest = dict.fromkeys(FACTORS, (0.0, -1))
-    rows = [*enumerate(benchmark())][skip : skip + count]
-    for number, row in rows:
-        spec = ("json", {"schema": row["schema"], "engine": "table"})
+def lark_grammars() -> Iterator[Subject]:
+    """Lark grammars whose shortest texts are known."""
+    numbers = 'start: "[" number ("," number)* "]"\nnumber: /-?[0-9]{1,6}/'
+    for text in (numbers, 'start: pair+\npair: NAME "=" /[a-z ]{5,60}/ ";"\nNAME: /[a-z]{1,9}/'):
+        yield ("grammar", {"grammar": text}), bool
+
+
+def thinking() -> Iterator[Subject]:
+    """A span of any text, then a text of a pattern or a schema."""
+    answers = [spec for kind in (patterns, schemas) for spec, _ in itertools.islice(kind(), 20)]
+    for answer in answers:
+        yield ("thinking", {"then": answer, "budget": 20, "required": True}), bool
+
+
+def combinators() -> Iterator[Subject]:
+    """Each combinator around patterns and schemas."""
+    answers = [spec for kind in (patterns, schemas) for spec, _ in itertools.islice(kind(), 8)]
+    for answer in answers:
+        yield ("between", {"open": "{", "close": "}", "inner": [answer]}), bool
+        yield ("after", {"trigger": "the", "inner": [answer]}), bool
+        yield ("until", {"trigger": "the", "inner": [answer]}), bool
+        yield ("budget", {"n": 9, "inner": [answer]}), bool
+
+
+#: What is timed beside schemas.
+KINDS: dict[str, Callable[[], Iterator[Subject]]] = {
+    "patterns": patterns,
+    "grammars": lambda: ((("grammar", {"grammar": text, "max_items": 500_000}), bool) for text in GRAMMARS.values()),
+    "Lark grammars": lark_grammars,
+    "tool calls": tool_sets,
+    "thinking": thinking,
+    "combinators": combinators,
+}
+
+
+class Times(NamedTuple):
+    """Milliseconds of steps by limit, in times of the fewest tokens, and of the same steps without a limit."""
+
+    within: dict[float, list[float]]
+    without: dict[float, list[float]]
+    #: By limit the slowest step and the number of its subject.
+    slowest: dict[float, tuple[float, int]]
+    #: Subjects of which the fewest tokens are known.
+    known: list[int]
+
+
+def times_of(subjects: Iterator[Subject], skip: int, count: int, vocabulary: Any) -> Times:
+    """The times of steps of random texts of some subjects."""
+    times = Times({factor: [] for factor in FACTORS}, {factor: [] for factor in FACTORS},
+                  dict.fromkeys(FACTORS, (0.0, -1)), [])  # fmt: skip
+    blank = np.zeros((1, vocabulary.size), dtype=np.float32)
+    for number, (spec, _) in itertools.islice(enumerate(subjects), skip, skip + count):
         try:
             chain = processors.load(spec, tokenizer=vocabulary)
-            blank = np.zeros((1, vocabulary.size), dtype=np.float32)
             context = Context.start(blank, vocabulary=vocabulary, prompt=[[1]])
             constraint = chain.links[0].processor.constraint_for(context)
             least = constraint.least_tokens(constraint.start())
         except LogitloomError:
             continue
-        for factor in FACTORS if least is not None else ():
+        if least is None:
+            continue
+        times.known.append(number)
+        for factor in FACTORS:
             limit = int(np.ceil(factor * (least + 1)))
             # What a vocabulary remembers is there in both of the runs that count.
             taken, _ = timed_steps(spec, vocabulary, limit, None, number)
-            _, others = timed_steps(spec, vocabulary, None, taken, number)
-            _, times = timed_steps(spec, vocabulary, limit, taken, number)
-            with_limit[factor] += times
-            without[factor] += others
-            slowest[factor] = max(slowest[factor], (max(times), number))
+            times.without[factor] += timed_steps(spec, vocabulary, None, taken, number)[1]
+            within = timed_steps(spec, vocabulary, limit, taken, number)[1]
+            times.within[factor] += within
+            times.slowest[factor] = max(times.slowest[factor], (max(within), number))
+    return times
+
+
+def cells(times: Times, factor: float) -> str:
+    """The cells of a row of the tables for one limit."""
+    with_it, without = times.within[factor], times.without[factor]
+    shown = [f"{np.percentile(each, q):.2f}" for q in (50, 99) for each in (with_it, without)]
+    return f"{len(with_it)} | {' | '.join(shown)} | {times.slowest[factor][0]:.0f} | {times.slowest[factor][1]}"
+
+
+def times_of_kinds(kinds: list[str], skip: int, count: int) -> None:
+    """The table of other subjects than schemas."""
+    vocabulary = tekken()
+    print(
+        "\n| subjects | known | limit, times the least | steps | median | without | p99 | without | slowest | subject |"
+    )
+    print("|" + " --- |" * 10)
+    for kind in kinds:
+        times = times_of(KINDS[kind](), skip, count, vocabulary)
+        for factor in FACTORS if times.known else ():
+            print(f"| {kind} | {len(times.known)} | {factor:g} | {cells(times, factor)} |", flush=True)
+
+
+def times_of_steps(skip: int, count: int) -> None:
+    """The tables of schemas and of documents."""
+    vocabulary = tekken()
+    times = times_of(schemas(), skip, count, vocabulary)
     print("\n| limit, times the least | steps | median | without | p99 | without | slowest | schema of the slowest |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for factor in FACTORS:
-        shown = [f"{np.percentile(each[factor], q):.2f}" for q in (50, 99) for each in (with_limit, without)]
-        time_of, schema = slowest[factor]
-        print(
-            f"| {factor:g} | {len(with_limit[factor])} | {' | '.join(shown)} | {time_of:.0f} | {schema} |", flush=True
-        )
+        print(f"| {factor:g} | {cells(times, factor)} |", flush=True)
     print("\n| document | limit | steps | median | without | mean | without | slowest | without |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, schema, value, limit in documents():
