@@ -37,6 +37,8 @@ def _torch_cuda() -> Callable[[Any], Any]:
 
 def _cupy() -> Callable[[Any], Any]:
     cupy: Any = pytest.importorskip("cupy", reason="no device: CuPy is not installed")
+    if not cupy.is_available():
+        pytest.skip("no device: cupy.is_available() is False")
     found: Callable[[Any], Any] = cupy.asarray
     return found
 
