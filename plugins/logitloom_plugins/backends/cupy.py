@@ -11,7 +11,6 @@ from typing import Any
 
 import array_api_compat.cupy as compat
 import cupy
-import cupyx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,8 +65,8 @@ class CupyBackend(Backend):
 
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
         """In place when donated."""
-        if not donate:
-            return cupy.where(mask, x.dtype.type(value), x)
+        if not donate:  # bfloat16 has no selection and takes that of float32
+            return cupy.where(mask, x.dtype.type(value), x).astype(x.dtype, copy=False)
         cupy.copyto(x, value, where=cupy.broadcast_to(mask, x.shape))
         return x
 
@@ -101,7 +100,7 @@ class CupyBackend(Backend):
         target = x if donate else x.copy()
         valid, index = _valid(tokens, x.shape[-1])
         amount = cupy.where(valid, x.dtype.type(value), x.dtype.type(0))
-        cupyx.scatter_add(target, (_row_numbers(x), index), amount)
+        cupy.add.at(target, (_row_numbers(x), index), amount)
         return target
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
