@@ -297,7 +297,7 @@ def main(arguments: list[str]) -> None:
         print(f"Nothing was measured: {reason}.")
         return
     print(f"Device: {device.title}. PyTorch {device.torch.__version__}, logitloom {logitloom.__version__}.\n")
-    print(heading("torch", "triton", "cupy", "jax", "vllm", "xgrammar", "llguidance"))
+    print(heading("torch", "triton", "cupy-cuda12x", "cupy-cuda13x", "jax", "vllm", "xgrammar", "llguidance"))
     for name, part in PARTS.items():
         print(f"\n## {name}\n")
         try:

@@ -58,6 +58,8 @@ settings.load_profile("logitloom")
 # Chains check what processors return; nothing is blocked by whoever runs the tests.
 os.environ["LOGITLOOM_DEBUG"] = "1"
 os.environ.pop("LOGITLOOM_BLOCK", None)
+# On devices JAX would multiply the matrices of the tests' models with eleven bits of each number.
+os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -165,7 +165,7 @@ class _History(NamedTuple):
     def similarity(self, backend: Backend, candidates: Array) -> Array:
         """``[rows, k]``: the largest cosine of each candidate ``[rows, k, dim]`` with a token of its row."""
         xp = backend.xp
-        cosines = candidates @ xp.permute_dims(self.directions, (0, 2, 1))
+        cosines = xp.matmul(candidates, xp.permute_dims(self.directions, (0, 2, 1)))
         empty = backend.arange(int(cosines.shape[-1]))[None, :] >= backend.asarray(self.lengths)[:, None]
         return xp.max(backend.masked_fill(cosines, empty[:, None, :], NEG_INF), axis=-1)
 

@@ -247,6 +247,14 @@ def _logical(name: str, function: Callable[..., Host]) -> Callable[[Backend], Co
     return check
 
 
+def _matmul(b: Backend) -> Compared:
+    weights = DEEP[0, 0]
+    yield "matmul(x, y)", b.xp.matmul(b.asarray(np.eye(4, dtype=np.float32)), b.asarray(weights)), weights
+    turned = np.ascontiguousarray(np.swapaxes(DEEP, 2, 3))
+    found = b.xp.matmul(b.asarray(DEEP[0]), b.asarray(turned[0]))
+    yield "matmul of stacked matrices", found, DEEP[0] @ turned[0]
+
+
 def _permute_dims(b: Backend) -> Compared:
     for axes in ((0, 2, 1, 3), (0, 1, 3, 2)):
         yield f"permute_dims(x, {axes})", b.xp.permute_dims(b.asarray(DEEP), axes), np.transpose(DEEP, axes)
@@ -345,6 +353,7 @@ FUNCTION_CHECKS: dict[str, Callable[[Backend], Compared]] = {
     "logical_and": _logical("logical_and", np.logical_and),
     "logical_not": _unary("logical_not", M, np.logical_not),
     "logical_or": _logical("logical_or", np.logical_or),
+    "matmul": _matmul,
     "max": _integer_reduction("max", np.max),
     "maximum": _pairwise("maximum", np.maximum),
     "mean": lambda b: iter(

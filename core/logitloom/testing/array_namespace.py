@@ -54,6 +54,7 @@ FUNCTIONS: dict[str, Entry] = {
     "logical_and": Entry("logical_and(m, m)"),
     "logical_not": Entry("logical_not(m)"),
     "logical_or": Entry("logical_or(m, m)"),
+    "matmul": Entry("matmul(x, y)", "of floating dtypes, stacked; in the precision of x and y, also where @ has less"),
     "max": Entry("max(x, axis=-1), max(x, axis=-1, keepdims=True)", _REDUCTION),
     "maximum": Entry("maximum(x, y)", "broadcasts"),
     "mean": Entry("mean(x, axis=-1, keepdims=True)"),

@@ -101,6 +101,6 @@ class SequenceBias(Processor):
         completed = backend.cast(self._tables.completed(state, context), "float32")
         last, added, forbids = (table.on(backend) for table in self._weights)
         index = xp.broadcast_to(last, (logits.shape[0], last.shape[1]))
-        entries = at_least_float32(backend, backend.gather(logits, index)) + completed @ added
-        entries = backend.masked_fill(entries, completed @ forbids > 0, NEG_INF)
+        entries = at_least_float32(backend, backend.gather(logits, index)) + xp.matmul(completed, added)
+        entries = backend.masked_fill(entries, xp.matmul(completed, forbids) > 0, NEG_INF)
         return backend.write_at(logits, index, in_dtype_of(logits, backend, entries), context.donate), state

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import load_backend
+from logitloom import Context, load_backend, processors
 from logitloom.arrays.backend import HostTable, backend_of, library_of
 
 jax = pytest.importorskip("jax", reason="needs JAX")
@@ -45,6 +45,15 @@ def test_operations_run_inside_a_while_loop() -> None:
 
     _, result = jax.lax.while_loop(lambda c: c[0] < 3, body, (0, native.asarray(start)))
     np.testing.assert_array_equal(result, [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
+
+
+def test_products_of_processors_do_not_follow_the_precision_of_models() -> None:
+    biases = [1.2345678, -0.7654321]
+    chain = processors.load(("sequence_bias", {"sequences": [[1], [0, 2]], "biases": biases}))
+    context = Context.start(jax.numpy.zeros((1, 4)), prompt=[[3, 0]], max_length=8)
+    with jax.default_matmul_precision("TF32_TF32_F32"):  # which the CPU refuses
+        logits, _ = chain.process(jax.numpy.zeros((1, 4)), chain.init_state(context), context)
+    np.testing.assert_allclose(np.asarray(logits), [[0, *biases, 0]], rtol=1e-6)
 
 
 def test_the_default_device_is_the_default_backend() -> None:

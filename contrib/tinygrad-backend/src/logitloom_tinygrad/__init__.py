@@ -139,6 +139,7 @@ def _namespace(device: str) -> SimpleNamespace:
         logical_and=lambda x, y, /: x & y,
         logical_not=lambda x, /: x.logical_not(),
         logical_or=lambda x, y, /: x | y,
+        matmul=lambda x, y, /: x @ y,
         max=_reduction(Tensor.max),
         maximum=lambda x, y, /: x.maximum(y),
         mean=_reduction(Tensor.mean),
