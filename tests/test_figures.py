@@ -454,8 +454,7 @@ def test_a_page_with_a_measured_time_says_when_it_was_measured(path: Path) -> No
 
 #: A name, and the form in which a page says something of it.
 NEVER_RAN = {
-    "CuPy": r"CuPy",
-    "CUDA": r"CUDA(?! C\+\+ Programming Guide)",
+    "MLX on Apple silicon": r"Apple silicon",
     "SGLang": r"SGLang",
     "TensorRT-LLM": r"TensorRT-LLM",
     "LMDeploy": r"LMDeploy",
@@ -465,10 +464,7 @@ NEVER_RAN = {
 NAMING = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
 NAMING += sorted((ROOT / "contrib").glob("*/README.md"))
 MODULES = (
-    [
-        ROOT / "plugins/logitloom_plugins/backends" / name
-        for name in ("cupy.py", "torch.py", "mlx.py", "_torch_masks.py")
-    ]
+    [ROOT / "plugins/logitloom_plugins/backends/mlx.py"]
     + [ROOT / "contrib/logitloom_contrib/engines" / name for name in ("sglang.py",)]
     + [
         ROOT / "contrib/protocol-adapters/src/logitloom_protocol_adapters" / name

@@ -65,8 +65,8 @@ def render(pictures: bool = True) -> str:
         *[_section(told, pictures) for told in described],
         counterparts.table(),
         "## Other plug-ins",
-        "Loaded by name like processors, when they are needed. The backend for CuPy has never run on a device, and the "
-        "adapters for SGLang and ExLlamaV3 have never run inside these engines.",
+        "Loaded by name like processors, when they are needed. The adapters for "
+        "SGLang and ExLlamaV3 have never run inside these engines.",
         _table(
             ("kind", "name", "install"),
             [(r.kind, f"`{r.name}`", _install(r)) for r in mine if r.kind != "processors"],

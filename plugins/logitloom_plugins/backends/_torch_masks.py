@@ -2,7 +2,7 @@
 
 Each program writes one stretch of one row. Donated logits are not read at all: only forbidden tokens are written, so a
 mask costs its own bytes and the bytes that it changes. Other logits are read where they are allowed, and written once.
-The kernels have never run on CUDA: the tests run them by Triton's interpreter.
+Where there is no device, the tests run the kernels by Triton's interpreter.
 """
 
 from __future__ import annotations

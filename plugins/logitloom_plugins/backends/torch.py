@@ -2,8 +2,8 @@
 
 No operation waits for the device: there is no boolean indexing, no ``nonzero`` and no ``item``, except on the
 CPU, where there is nothing to wait for. Logits that require gradients keep them: nothing is written into such a tensor,
-donated or not. Thresholds that are only compared with carry none. It has never run on CUDA: the tests
-take the CPU and PyTorch's device ``meta``.
+donated or not. Thresholds that are only compared with carry none. Where there
+is no device, the tests take PyTorch's device ``meta`` for one.
 """
 
 from __future__ import annotations
