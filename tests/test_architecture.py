@@ -194,7 +194,7 @@ def test_everything_documented_says_what_it_is():
 FLOORS = (
     {"errors", "arguments", "display"},
     {"arrays", "masks"},
-    {"vocabulary", "rows", "effect", "state_memory"},
+    {"vocabulary", "rows", "effect", "state_memory", "process_memory"},
     {"context", "contract", "processor", "host"},
     {"chain", "processors", "document"},
     {"automata"},

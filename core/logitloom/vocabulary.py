@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from logitloom.arguments import ids, shown
 from logitloom.errors import VocabularyError
+from logitloom.process_memory import made_here
 
 __all__ = ["Vocabulary", "kept_with_vocabulary", "read_tokenizers_with", "vocabulary_of"]
 
@@ -192,6 +193,11 @@ def kept_with_vocabulary(
         known, key = kept.setdefault(vocabulary, {}), (more, *named.items())
         if key in known:
             return known[key]
+        here: dict[Any, R] | None = made_here(known)
+        if here is not None:
+            if key not in here:
+                here[key] = function(vocabulary, *more, **named)
+            return here[key]
         with lock:
             if key not in known:
                 found = function(vocabulary, *more, **named)

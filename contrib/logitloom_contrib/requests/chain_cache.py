@@ -7,7 +7,7 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Collection
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from weakref import WeakSet
@@ -21,8 +21,10 @@ from logitloom.document import from_document
 from logitloom.engines import bind
 from logitloom.errors import BudgetExceeded, ChainDocumentError, GenerationError, LogitloomError
 from logitloom.host.loading import loading
+from logitloom.host.registry import load_plugin
+from logitloom.process_memory import forgotten_after
 from logitloom.processors import load
-from logitloom_contrib.requests.permissions import Permissions
+from logitloom_contrib.requests.permissions import SAFE, Permissions
 from logitloom_contrib.requests.request_document import RequestDocument, RequestGuard, read
 
 __all__ = ["ChainCache", "CompiledChain", "prepare"]
@@ -30,10 +32,11 @@ __all__ = ["ChainCache", "CompiledChain", "prepare"]
 #: The values that the engine gives, except the vocabulary.
 _GIVES: Final = frozenset({"prompt", "length", "history"})
 #: Constraints whose first use computes the values that all later constraints of their kind share.
-_FIRST_USED: Final[dict[str, dict[str, Any]]] = {
-    "regex": {"pattern": r"\w+ \bx"},
-    "json": {"schema": {"properties": {"a": {"pattern": "a", "format": "date"}, "b": {"type": "number"}}}},
-}
+_FIRST_USED: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("regex", {"pattern": r"\w+ \bx"}),
+    ("json", {"schema": {"properties": {"a": {"pattern": "a", "format": "date"}, "b": {"type": "number"}}}}),
+    ("json", {"schema": {"const": 1}, "engine": "llguidance"}),
+)
 _PREPARED: Final[WeakSet[Vocabulary]] = WeakSet()
 #: Steps of a text that are tried before a request is admitted.
 _STEPS: Final = 4
@@ -160,7 +163,9 @@ class ChainCache:
             if self.vocabulary is not None:
                 prepare(self.vocabulary, self.permissions.allow)
             begin = time.thread_time()
-            with compiled_in(self.shared) as stored, loading(guard=guard):
+            # Otherwise a request that was refused for its time would be admitted when it comes again in other words.
+            memory = forgotten_after() if admitting else nullcontext()
+            with compiled_in(self.shared) as stored, loading(guard=guard), memory:
                 chain = from_document(request.document, tokenizer=self.vocabulary)
                 chain = bind(chain, self.engine, _GIVES)
                 compiling = time.thread_time() - begin
@@ -241,8 +246,9 @@ class ChainCache:
         return found
 
 
-def prepare(vocabulary: Vocabulary, allowed: Collection[str] = frozenset(_FIRST_USED)) -> None:
-    """Make the objects that this process needs once per vocabulary (trie, compiled loops); no request pays for them.
+def prepare(vocabulary: Vocabulary, allowed: Collection[str] = SAFE) -> None:
+    """Make the objects that this process needs once (modules), or once per vocabulary (trie, compiled loops, the
+    tokenizer of a grammar engine); no request pays for them.
 
     Args:
         vocabulary: of the served model.
@@ -252,7 +258,10 @@ def prepare(vocabulary: Vocabulary, allowed: Collection[str] = frozenset(_FIRST_
         return
     _PREPARED.add(vocabulary)
     logits = np.zeros((1, vocabulary.size), dtype=np.float32)
-    for name, options in _FIRST_USED.items():
+    for name in sorted(allowed):
+        with suppress(LogitloomError):  # a request that names it hears why
+            load_plugin("processors", name)
+    for name, options in _FIRST_USED:
         if name not in allowed:
             continue
         with suppress(LogitloomError):  # not installed, or the vocabulary lacks its characters

@@ -29,6 +29,7 @@ from logitloom.automata.deterministic.dfa import DEAD, Dfa
 from logitloom.automata.lift.token_automaton import TokenAutomaton, allowed_steps
 from logitloom.automata.store.array_file import packed, unpacked, within
 from logitloom.contract import FINISHED, TokenTables
+from logitloom.process_memory import made_here
 from logitloom.rows.atomic_file import write_whole
 from logitloom.vocabulary import Vocabulary
 
@@ -134,6 +135,9 @@ class AutomatonCache:
         ends = vocabulary.eos
         parts = repr((subject, vocabulary.fingerprint, width, ends)).encode("utf-8", "surrogatepass")
         key = hashlib.blake2b(_FORMAT + parts, digest_size=24).hexdigest()
+        here: dict[str, TokenAutomaton] | None = made_here(self)
+        if here is not None and key in here:
+            return here[key]
         with self._lock:
             known = self._entries.get(key)
             if known is not None:
@@ -146,6 +150,8 @@ class AutomatonCache:
             built = TokenAutomaton(build(), vocabulary, width, budget=budget)
             if path is not None:
                 _write(path, built)
+        if here is not None:
+            return here.setdefault(key, built)
         with self._lock:
             # Another thread may have added the automaton meanwhile. All callers share one automaton and its rows.
             known = self._entries.setdefault(key, built)

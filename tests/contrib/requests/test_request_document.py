@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,8 @@ from logitloom_contrib.requests import chain_cache
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import SAFE, Permissions
 from logitloom_contrib.requests.request_document import _distinct, read
+from logitloom_plugins.combinators.section_automaton import CombinedAutomaton
+from logitloom_plugins.combinators.triggers import TokenTexts
 from tests.contrib.engines.vllm.conftest import HOSTILE, engine_of, one, params_of
 
 CHAIN = [{"use": "regex", "options": {"pattern": "[a-z]+"}}, {"use": "min_p", "options": {"p": 0.1}}]
@@ -220,13 +224,12 @@ def test_a_refusal_names_as_many_allowed_processors_as_fit() -> None:
     assert f" and {400 - len(shown)} more" in str(refusal.value)
 
 
-def test_the_first_steps_and_the_distances_to_the_end_count_as_time_of_the_engine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[str] = []  # the clock: the two methods take a second each, and nothing else takes time
-    monkeypatch.setattr(
-        chain_cache, "time", SimpleNamespace(thread_time=lambda: float(len(asked)), monotonic=time.monotonic)
-    )
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The clock of admissions: each call of these methods takes a second, and nothing else takes time."""
+    asked: list[str] = []
+    fake = SimpleNamespace(thread_time=lambda: float(len(asked)), monotonic=time.monotonic)
+    monkeypatch.setattr(chain_cache, "time", fake)
 
     def counted(name: str, method: Any) -> Any:
         def called(*args: Any, **more: Any) -> Any:
@@ -235,19 +238,64 @@ def test_the_first_steps_and_the_distances_to_the_end_count_as_time_of_the_engin
 
         return called
 
+    for owner, name in [
+        (TokenAutomaton, "least_tokens"), (TokenAutomaton, "allowed"), (TokenTexts, "begun_in"), (TokenTexts, "ids_of"),
+        (CombinedAutomaton, "read"), (CombinedAutomaton, "inside"),
+    ]:  # fmt: skip
+        monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
+    return asked
+
+
+def test_the_first_steps_and_the_distances_to_the_end_count_as_time_of_the_engine(calls: list[str]) -> None:
     def admit(seconds: float, pattern: str) -> str:
         store = ChainCache(Permissions(engine_seconds=seconds, seconds=1000.0), words, 3, engine="a server")
-        asked.clear()
-        return store.get([{"use": "regex", "options": {"pattern": pattern}}], admitting=True).chain.labels[0]
+        calls.clear()
+        return store.get(one("regex", pattern=pattern), admitting=True).chain.labels[0]
 
     words = Vocabulary([b"", b"a", b"b"], eos=[0])
     chain_cache.prepare(words)
-    for name in ("least_tokens", "allowed"):
-        monkeypatch.setattr(TokenAutomaton, name, counted(name, getattr(TokenAutomaton, name)))
     assert admit(1000.0, "a+b") == "regex"
-    assert {"least_tokens", "allowed"} <= set(asked)
-    needed = len(asked)
-    # Patterns as large as the first, of which nothing is known yet.
-    assert admit(needed, "b+a") == "regex"
+    assert {"least_tokens", "allowed"} <= set(calls)
+    needed = len(calls)
+    assert admit(needed, "a+b") == "regex"
     with pytest.raises(LogitloomError, match="does again and the first steps"):
-        admit(needed - 1, "aa*b")
+        admit(needed - 1, "a+b")
+
+
+_MANY_STATES: Any = ["regex", {"pattern": "(a|b)*a(a|b){10}"}]
+#: Chains whose work is in the engine's process, in what the shared folder does not hold.
+NESTED = {
+    "after": one("after", trigger="b", inner=_MANY_STATES),
+    "until": one("until", trigger="ab", inner=["after", {"trigger": "b", "inner": _MANY_STATES}]),
+    "between": one(
+        "between", open="a", close="c", inner=["between", {"open": "a", "close": "c", "inner": _MANY_STATES}]
+    ),
+    "late": one("after", trigger="caca", inner=["until", {"trigger": "a", "inner": _MANY_STATES}]),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_request_that_is_refused_for_its_work_is_refused_in_other_words_too(
+    name: str, calls: list[str], tmp_path: Path
+) -> None:
+    letters = [b"a", b"b", b"c"]
+    words = Vocabulary(
+        [b"", *(b"".join(each) for n in (1, 2, 3, 4) for each in itertools.product(letters, repeat=n))], eos=[0]
+    )
+    allow = SAFE | {"after", "until", "between"}
+    chain_cache.prepare(words, allow)
+
+    def admit(seconds: float, text: str) -> None:
+        calls.clear()
+        permissions = Permissions(allow=allow, engine_seconds=seconds, seconds=1e9)
+        ChainCache(permissions, words, words.size, tmp_path, engine="a server").get(text, admitting=True)
+
+    admit(1e9, json.dumps(NESTED[name]))
+    needed = len(calls)
+    assert needed > 10
+    for number in range(3):
+        other_words = json.dumps([*NESTED[name], *one("temperature", temperature=1.0 + number)])
+        with pytest.raises(LogitloomError, match="keep all others waiting") as refusal:
+            admit(needed // 2, other_words)
+        assert name.replace("late", "after") in str(refusal.value)
+        assert len(calls) >= needed // 2
