@@ -290,5 +290,10 @@ class _LLGuidanceConstraint(MatcherConstraint):
         """Raise if the matcher has failed, unless it only found that no token can follow."""
         said = matcher.get_error() if matcher.is_error() else ""
         if said and not said.startswith("NoExtension"):
-            kind = BudgetExceeded if "TooComplex" in said else UnsupportedGrammar
-            raise kind(f"{_NAME} cannot run the grammar: {_sentence(said.partition('<state>')[0])}")
+            reason = f"{_NAME} cannot run the grammar: {_sentence(said.partition('<state>')[0])}"
+            if "TooComplex" not in said:
+                raise UnsupportedGrammar(reason)
+            raise BudgetExceeded(
+                f"{reason} Too much is possible at this place of the text. Write fewer alternatives there, or "
+                f"terminals that differ from their beginning on."
+            )

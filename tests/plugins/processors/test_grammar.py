@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, load_backend, processors
+from logitloom import Backend, Context, Vocabulary, load_backend, processors
 from logitloom.errors import (
     BudgetExceeded,
     GenerationError,
@@ -312,6 +312,49 @@ def test_without_llguidance_gbnf_runs_on_xgrammar(monkeypatch: pytest.MonkeyPatc
     assert type(chain["grammar"].constraint(WORDS, WIDTH)).__module__.endswith("xgrammar")
     with pytest.raises(PluginImportError, match="llguidance"):
         processors.load(("grammar", {"grammar": 'start: "a"'}))
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("beginning", ["", '"aaa" '])
+def test_a_grammar_that_the_engine_gives_up_is_refused_with_a_remedy(beginning: str) -> None:
+    """Also where the place that is too much for it comes later in the text."""
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    text = f"start: {beginning}(" + " | ".join(f"r{i}" for i in range(1000)) + ")\n"
+    text += "\n".join(f"r{i}: W r{(i * 31 + 7) % 1000} | W" for i in range(1000)) + "\nW: /[ab]/"
+    words = Vocabulary([b"", b"a", b"b"], eos=[0])
+
+    def decode() -> None:
+        chain = processors.load(("grammar", {"grammar": text, "engine": "llguidance"}), tokenizer=words)
+        logits = np.zeros((1, 3), dtype=np.float32)
+        context = Context.start(logits, vocabulary=words)
+        state = chain.init_state(context)
+        for _ in range(8):
+            _, state = chain.process(logits, state, context)
+            context = context.accept([[1]])
+
+    with pytest.raises(BudgetExceeded, match=r"cannot run the grammar: .* Write fewer alternatives there") as refusal:
+        decode()
+    assert len(str(refusal.value)) < 500
+
+
+@pytest.mark.extras
+def test_a_thousand_terminals_are_read_to_the_end_of_the_text() -> None:
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    text = "start: (" + " | ".join(f"T{i}" for i in range(1000)) + ")+\n"
+    text += "\n".join(f'T{i}: "{"".join("abc"[i // 3**k % 3] for k in range(7))}"' for i in range(1000))
+    words = Vocabulary([b"", b"a", b"b", b"c"], eos=[0])
+    chain = processors.load(("grammar", {"grammar": text, "engine": "llguidance"}), tokenizer=words)
+    context = Context.start(np.zeros((1, 4), dtype=np.float32), vocabulary=words)
+    state = chain.init_state(context)
+    terminals = {"".join("abc"[i // 3**k % 3] for k in range(7)) for i in range(1000)}
+    written = ""
+    for number in range(28):
+        masked, state = chain.process(np.zeros((1, 4), dtype=np.float32), state, context)
+        allowed = "".join(" abc"[token] for token in np.flatnonzero(np.isfinite(masked[0])) if token)
+        begun = written[len(written) // 7 * 7 :]
+        assert allowed == "".join(c for c in "abc" if any(word.startswith(begun + c) for word in terminals))
+        written += allowed[number % len(allowed)]
+        context = context.accept([[" abc".index(written[-1])]])
 
 
 @pytest.mark.extras
