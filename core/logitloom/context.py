@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -217,16 +217,9 @@ class Context:
                 tokens = self._native(tokens)
             elif self.backend.on_host and not self.compiled:
                 self._check_ids(tokens)
-        fields = self.__dict__.copy()
-        fields["tokens"] = tokens
         if chosen_logprob is not None:
             chosen_logprob = self._native_logprobs(chosen_logprob)
-        fields["chosen_logprob"] = chosen_logprob
-        if changes:
-            fields.update(changes)
-        new = object.__new__(Context)
-        object.__setattr__(new, "__dict__", fields)
-        return new
+        return self.with_fields(tokens=tokens, chosen_logprob=chosen_logprob, **changes)
 
     def _native(self, tokens: Any) -> Array:
         """Tokens of any form as ``[rows, n] int32`` of the backend."""
@@ -282,6 +275,11 @@ class Context:
         A step makes one or two contexts, so this is a good part of what a chain adds to its array operations.
         """
         new = object.__new__(Context)
+        if self.compiled:
+            # Before version 2.13 the compiler of PyTorch does not trace the dictionary of an object.
+            for name in _FIELDS:
+                object.__setattr__(new, name, changes[name] if name in changes else getattr(self, name))
+            return new
         object.__setattr__(new, "__dict__", self.__dict__ | changes)
         return new
 
@@ -299,6 +297,10 @@ class Context:
         if isinstance(self.seed, int):
             return rng.row_seeds(self.seed, self.batch)
         return np.asarray([rng.fold(seed) for seed in self.seed], dtype=np.int32)
+
+
+#: The names of the fields of a context.
+_FIELDS: Final = tuple(each.name for each in fields(Context))
 
 
 def _is_integer(dtype: Any) -> bool:
