@@ -1,6 +1,7 @@
 """CuPy backend: NVIDIA (and AMD) devices, eagerly. No operation waits for the device.
 
-Machines without a device run the tests on a stand-in for CuPy over NumPy. CuPy neither sorts bfloat16 nor adds it at indices.
+Machines without a device run the tests on a stand-in for CuPy over NumPy. CuPy neither sorts bfloat16 nor adds it at
+indices.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from logitloom.automata.automaton_kernels import HostKernels
 from logitloom.automata.cache import default_cache
 from logitloom.automata.deterministic import alphabet
 from logitloom.automata.lift.lift import lift
-from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.patterns import utf8
 from logitloom.automata.small_cache import BoundedCache
 from logitloom.masks import kernels
@@ -128,7 +127,6 @@ def steps(words: Vocabulary, pool: LogitsPool | None, donate: bool) -> Iterator[
 def told(broken: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[str]]:
     monkeypatch.setattr(kernels, "_load_kernels", lambda wait: broken)
     kernels.look_for_kernels_again()
-    vocabulary_trie.__globals__["_CACHE"].clear()
     # A constraint remembers that its kernels have failed.
     default_cache().clear()
     monkeypatch.setattr(alphabet, "_alphabets", BoundedCache(256))
