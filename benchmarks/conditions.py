@@ -21,6 +21,7 @@ from pathlib import Path
 
 import logitloom
 from logitloom.host.registry import load_plugin
+from logitloom.masks.kernels import load_kernels
 
 #: The rows of the table.
 FIELDS = ("command", "date", "versions", "machine")
@@ -65,7 +66,9 @@ def heading(*distributions: str) -> str:
         distributions: names of installed distributions whose versions matter; those that are missing are left out.
     """
     if "numba" in distributions and find_spec("numba") is not None:
-        load_plugin("kernels", "numba").compile()  # otherwise a first run would measure NumPy
+        # Otherwise a first run, and the first steps of each, would measure NumPy.
+        load_plugin("kernels", "numba").compile()
+        load_kernels()
     threads = os.environ.get("OMP_NUM_THREADS")
     script = Path(sys.argv[0])
     command = shlex.join(["python", f"{script.parent.name}/{script.name}", *sys.argv[1:]])
