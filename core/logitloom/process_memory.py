@@ -11,7 +11,7 @@ __all__ = ["forgotten_after", "made_here"]
 
 
 class _Here(threading.local):
-    """What was made within the innermost block of this thread, by the one who made it; ``None`` outside of blocks."""
+    """By the identity of a memory the values made in this thread's innermost block; ``None`` outside of blocks."""
 
     made: dict[int, dict[Any, Any]] | None = None
 

@@ -114,6 +114,19 @@ class Vocabulary:
         lengths = np.fromiter((len(b) for b in self.token_bytes), dtype=np.int64, count=self.size)
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 
+    def tokens_with(self, which: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """``[n] int32``: the tokens that have one of some bytes, in ascending order.
+
+        Args:
+            which: ``[offsets[-1]] bool``: the bytes of :attr:`flat_bytes`.
+
+        Example:
+            >>> words = Vocabulary([b"", b"ab", b"c", b"bb"], eos=[0])
+            >>> words.tokens_with(words.flat_bytes == ord("b")).tolist()
+            [1, 3]
+        """
+        return np.unique(self.offsets.searchsorted(which.nonzero()[0], "right") - 1).astype(np.int32)
+
     @cached_property
     def writes_every_byte(self) -> bool:
         """Whether each byte is a token by itself, so that the tokens can write every text."""

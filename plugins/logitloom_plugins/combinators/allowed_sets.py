@@ -21,9 +21,9 @@ def _written(allowed: bool, ids: NDArray[Any], size: int) -> TokenSet:
     return TokenSet(allowed, ids)
 
 
-def selected(ids: Iterable[int]) -> TokenSet:
+def selected(ids: Iterable[int] | NDArray[Any]) -> TokenSet:
     """The token set of the given ids."""
-    found = np.array(sorted(set(ids)), dtype=np.int32)
+    found = np.unique(ids).astype(np.int32) if isinstance(ids, np.ndarray) else np.array(sorted(set(ids)), np.int32)
     found.setflags(write=False)
     return TokenSet(True, found)
 
@@ -56,9 +56,9 @@ def union(sets: Sequence[TokenSet], size: int) -> TokenSet:
     return _written(False, np.setdiff1d(left, allowed, assume_unique=True), size)
 
 
-def difference(members: TokenSet, removed: Sequence[int] | NDArray[Any], size: int) -> TokenSet:
+def difference(members: TokenSet, removed: NDArray[Any], size: int) -> TokenSet:
     """The token set without the ids ``removed``; ``size`` is the width of the logits."""
-    gone = np.unique(np.asarray(removed, dtype=np.int32))
+    gone = np.unique(removed.astype(np.int32))
     if members.allowed:
         return _written(True, np.setdiff1d(members.ids, gone, assume_unique=True), size)
     return _written(False, np.union1d(members.ids, gone), size)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.vocabulary import kept_with_vocabulary
 
 __all__ = ["missing_after", "missing_by_token"]
 
@@ -26,7 +25,7 @@ def missing_after(missing: int, data: bytes) -> int:
     return missing
 
 
-@lru_cache(maxsize=8)
+@kept_with_vocabulary
 def missing_by_token(vocabulary: Vocabulary) -> NDArray[np.int8]:
     """``[4, size] int8``: :func:`missing_after` for 0 to 3 missing bytes and each token."""
     table = np.zeros((4, vocabulary.size), dtype=np.int8)

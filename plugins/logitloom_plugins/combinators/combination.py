@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, Final
 
@@ -99,6 +99,7 @@ class Combination(Constraint):
         self.gives_way = any(inner is not None and inner.gives_way for inner in constraints)
         self.of_configuration = self.memory.remembering("token sets of configurations", self._of_configuration)
         self._of_state = self.memory.remembering("token sets", self._of_states)
+        self.crossing = self.memory.remembering("tokens that end free text", self._find_crossing)
         self.nodes_of_tokens = self.memory.remembering("nodes of tokens", self._nodes_of_tokens)
         if not any(self._viable(config) for config in self._automaton.start()):
             raise VocabularyError(
@@ -386,7 +387,7 @@ class Combination(Constraint):
         """The tokens that stay in the section of a configuration, without special tokens that are strings."""
         return self._of_text(config, self._automaton.parts[config.section]).listed(self.vocab_size)
 
-    def crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
+    def _find_crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
         """The tokens that complete a string that ends free text, the states after them, and per token a state's index.
 
         Special tokens that are strings, or parts of them, are not among them: see :meth:`special_tokens`.
@@ -482,14 +483,14 @@ class Combination(Constraint):
             if written or part.at_start[exit]:
                 rest = part.matcher.strings[exit][written:]
                 found.append(self._texts.order[self._texts.range_of(rest)])
-        return np.unique(np.concatenate(found))
+        return _together(found)
 
-    def _crossing(self, config: SectionConfiguration, part: SectionAutomaton) -> Iterable[int]:
+    def _crossing(self, config: SectionConfiguration, part: SectionAutomaton) -> Iterable[int] | NDArray[np.int32]:
         """The tokens in which a string that ends the section begins."""
         if not part.exits:
             return []
         if part.automaton is None:
-            return map(int, self.crossing(config)[0])
+            return self.crossing(config)[0]
         return [token for ids, _ in self._crossed(config, part) for token in ids]
 
     def _crossed(
@@ -575,7 +576,7 @@ def _anywhere(part: SectionAutomaton) -> tuple[bytes, ...]:
     return tuple(text for (text, _), first in zip(part.exits, part.at_start, strict=True) if not first)
 
 
-@lru_cache(maxsize=8)
+@kept_with_vocabulary
 def _all_texts(vocabulary: Vocabulary) -> bytes:
     """The texts of all tokens, one after the other."""
     return vocabulary.flat_bytes.tobytes()
@@ -584,8 +585,7 @@ def _all_texts(vocabulary: Vocabulary) -> bytes:
 @kept_with_vocabulary
 def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
     """The tokens that contain one of several strings."""
-    found = [token_texts(vocabulary).holding(string) for string in strings]
-    return np.unique(np.concatenate([_NO_IDS, *found]))
+    return _together([token_texts(vocabulary).holding(string) for string in strings])
 
 
 def _tags_in(text: bytes, shown: Mapping[bytes, Sequence[int]]) -> Tags:
@@ -616,8 +616,12 @@ class _TrieNode:
 @kept_with_vocabulary
 def _ending_within(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
     """The tokens that end with the beginning of one of several strings."""
-    found = [token_texts(vocabulary).ending_within(string) for string in strings]
-    return np.unique(np.concatenate([_NO_IDS, *found]))
+    return _together([token_texts(vocabulary).ending_within(string) for string in strings])
+
+
+def _together(ids: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """The ids of several arrays, each once, in order."""
+    return np.unique(np.concatenate([_NO_IDS, *ids]))
 
 
 @kept_with_vocabulary

@@ -61,7 +61,7 @@ class Intersection(LiftedAutomaton):
         parts = zip(self.constraints, _states(state), strict=True)
         passing = [one.allowed(part).mask(self.vocab_size)[self._without_text] for one, part in parts]
         both = self._without_text[reduce(np.logical_and, passing)]
-        return union([super().allowed(state), selected(both.tolist())], self.vocab_size)
+        return union([super().allowed(state), selected(both)], self.vocab_size)
 
 
 def _states(state: State) -> tuple[State, ...]:

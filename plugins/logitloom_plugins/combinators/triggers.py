@@ -163,12 +163,10 @@ class TokenTexts:
         return ids if len(needle) == 1 else ids[[needle in texts[token] for token in ids.tolist()]]
 
     def _holding_byte(self, byte: int) -> NDArray[np.int32]:
-        positions: NDArray[np.intp] = np.flatnonzero(self.vocabulary.flat_bytes == byte)
-        tokens = np.searchsorted(self.vocabulary.offsets, positions, side="right") - 1
-        return np.unique(tokens).astype(np.int32)
+        return self.vocabulary.tokens_with(self.vocabulary.flat_bytes == byte)
 
     def ending_within(self, needle: bytes) -> NDArray[np.int32]:
-        """The ids of the tokens whose text ends with a part of ``needle`` that begins it and is not the whole."""
+        """The ids of the tokens whose text ends with a proper, non-empty prefix of ``needle``, in order."""
         begins, ends = self.vocabulary.offsets[:-1], self.vocabulary.offsets[1:]
         last = np.where(ends > begins, self.vocabulary.flat_bytes.take(ends - 1, mode="clip").astype(np.int64), -1)
         texts, found = self.vocabulary.token_bytes, list[int]()

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from logitloom_plugins.json_schema.folds.completion.nearest_ends import columns_of, text_to_end
-from logitloom_plugins.json_schema.folds.completion.short_contents import BYTES, several
+from logitloom_plugins.json_schema.folds.completion.nearest_ends import text_to_end
+from logitloom_plugins.json_schema.folds.completion.short_contents import columns_of, several
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -28,7 +28,7 @@ def visited(content: Content, dice: random.Random) -> tuple[int, int]:
     automaton, state, count = content.automaton, content.automaton.start, 0
     for _ in range(dice.randrange(20)):
         following = content.counted(count + automaton.boundaries[state])
-        targets = [int(automaton.next[state, column]) for _, column in columns_of(automaton, BYTES)]
+        targets = [int(automaton.next[state, column]) for _, column in columns_of(automaton)]
         alive = [target for target in targets if target >= 0 and content.alive(target, following)]
         if not alive:
             break
@@ -46,7 +46,7 @@ def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
     for _ in range(12):
         state, count = visited(content, dice)
         searched = next((text for text, _ in several(content, state, 1, 1, None, count, label, [0])), None)
-        found = text_to_end(content, columns_of(content.automaton, BYTES), state, count)
+        found = text_to_end(content, columns_of(content.automaton), state, count)
         assert (found is None) == (searched is None)
         assert len(found or b"") == len(searched or b"")
         at, characters = state, count

@@ -147,8 +147,14 @@ class Machine:
 
     def may_repeat(self, position: Position) -> bool:
         """Whether a token may repeat an item or a name; after the states that a token leads to have been visited."""
-        numbering = self.numbering
-        return bool(position.items.frame or numbering.opening or numbering.tracked)
+        return bool(self.may_repeat_items(position) or self.numbering.tracked)
+
+    def may_repeat_items(self, position: Position) -> bool:
+        """Whether an array of different items is open, or a token may open one; visited as for :meth:`may_repeat`.
+
+        A machine that has gone on with a text in the middle of an array has not visited the state that opens the array.
+        """
+        return bool(position.items.frame or self.numbering.opening)
 
     def ends(self, position: Position) -> bool:
         """Whether the text may end at a position."""

@@ -90,14 +90,14 @@ class Selection(NamedTuple):
 class ManyParts(tuple[Formula, ...]):
     """The parts of a long formula: a tuple that remembers its hash, and which parts mention the name of a member.
 
-    Of many alternatives a name concerns a few. Where it is left out, or has come, only these are looked at.
+    Of many alternatives a name concerns a few. Only these change when the member is left out or has come.
     """
 
-    #: Whether each part is known to add nothing at the end of an object, which then holds of fewer of them, too.
+    #: Whether each part is known to add nothing at the end of an object. That then holds of fewer of the parts, too.
     idle: bool = False
     _hash: int
-    #: The parts from which this formula has some left, by name those that mention it; ``None`` is the name of atoms
-    #: about no certain member. And the places of these parts among them.
+    #: By the name of a member the places, among the parts of a longer formula from which these parts are left, of those
+    #: that mention the name; ``None`` stands for atoms about no certain member. And by part its own place.
     _mentioning: dict[str | int | None, list[int]]
     _places: Sequence[int]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Final, NamedTuple, TypeGuard
@@ -21,6 +21,7 @@ from logitloom import Vocabulary
 from logitloom.automata import check_deadline
 from logitloom.constraints import UNKNOWN
 from logitloom.errors import BudgetExceeded
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
 from logitloom_plugins.json_schema.folds.completion.part_texts import PartTexts
 from logitloom_plugins.json_schema.folds.completion.required_texts import is_simple, next_required
@@ -487,24 +488,22 @@ def _at_its_start(frame: Frame) -> Frame:
     return frame._replace(position=0, length=min(frame.length, 0), missing=frame.plan.required_others)
 
 
-@lru_cache(maxsize=8)
+@kept_with_vocabulary
 def rest_of_escapes(vocabulary: Vocabulary) -> int:
     """The most bytes of an escape that a token may leave to be written."""
     halves = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{0,2}\Z|\\u[dD]\Z")
-    backslashes = (vocabulary.flat_bytes == ord("\\")).nonzero()[0]
-    tokens = np.unique(vocabulary.offsets.searchsorted(backslashes, "right") - 1).tolist()
+    tokens = vocabulary.tokens_with(vocabulary.flat_bytes == ord("\\")).tolist()
     return _SURROGATES if any(halves.search(vocabulary.token_bytes[token]) for token in tokens) else _ESCAPE
 
 
-@lru_cache(maxsize=8)
+@kept_with_vocabulary
 def begin_names(vocabulary: Vocabulary) -> bool:
     """Whether some token may begin a member of an object and write a part of its name, after other text."""
-    quotes = (vocabulary.flat_bytes == ord('"')).nonzero()[0]
-    tokens = np.unique(vocabulary.offsets.searchsorted(quotes, "right") - 1).tolist()
+    tokens = vocabulary.tokens_with(vocabulary.flat_bytes == ord('"')).tolist()
     return any(_BEGINS_NAME.search(vocabulary.token_bytes[token]) for token in tokens)
 
 
-@lru_cache(maxsize=8)
+@kept_with_vocabulary
 def opened_at_once(vocabulary: Vocabulary) -> Brackets:
     """The brackets of nested objects and arrays that one token can open and leave open, the outermost first.
 
@@ -512,9 +511,8 @@ def opened_at_once(vocabulary: Vocabulary) -> Brackets:
     string, or after a backslash.
     """
     flat = vocabulary.flat_bytes
-    opening = ((flat == ord("{")) | (flat == ord("["))).nonzero()[0]
     found = set[bytes]()
-    for token in np.unique(vocabulary.offsets.searchsorted(opening, "right") - 1).tolist():
+    for token in vocabulary.tokens_with((flat == ord("{")) | (flat == ord("["))).tolist():
         text = vocabulary.token_bytes[token]
         within = [_REST_OF_STRING.match(text), _REST_OF_STRING.match(text, 1)]
         for begin in (0, *[match.end() for match in within if match]):

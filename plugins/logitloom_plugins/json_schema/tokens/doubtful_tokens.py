@@ -58,13 +58,6 @@ class DoubtfulTokens:
         self._size = size
         self._lengths = np.diff(vocabulary.offsets)
 
-    def _in_distinct(self, position: Position) -> bool:
-        """Whether an array of different items is open or can be opened by a token.
-
-        A machine that has gone on with a text in the middle of an array has not visited the state that opens the array.
-        """
-        return bool(position.items.frame or self._machine.numbering.opening)
-
     def left_out(self, row: TokenSet, position: Position, most: float | None = None) -> tuple[TokenSet, bool]:
         """A row without the tokens that the machine refuses when it reads them one by one.
 
@@ -117,7 +110,7 @@ class DoubtfulTokens:
     def _at(self, position: Position, work: _Work) -> Iterator[NDArray[np.int32]]:
         """Token ids ``[n] int32`` that include every token that repeats an item or a name; some occur twice."""
         machine, numbering = self._machine, self._machine.numbering
-        if self._in_distinct(position):
+        if machine.may_repeat_items(position):
             # A token that ends an item and repeats it, or ends another, has a comma or goes on with this one.
             if not position.items.frame:
                 yield _containing(self._vocabulary, rb"\[.*,")
@@ -250,7 +243,6 @@ class _Work:
 @kept_with_vocabulary
 def _containing(vocabulary: Vocabulary, pattern: bytes) -> NDArray[np.int32]:
     """The tokens that contain a match of a pattern; the last character of the pattern must be a plain character."""
-    ends = (vocabulary.flat_bytes == pattern[-1]).nonzero()[0]
-    tokens = np.unique(vocabulary.offsets.searchsorted(ends, "right") - 1).astype(np.int32)
+    tokens = vocabulary.tokens_with(vocabulary.flat_bytes == pattern[-1])
     found, texts = re.compile(pattern, re.DOTALL).search, vocabulary.token_bytes
     return tokens[[found(texts[token]) is not None for token in tokens.tolist()]]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Final, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import UNKNOWN
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
@@ -273,7 +273,7 @@ def _remembered(memory: dict[Key, Entry], key: Key, find: Callable[[Key], Entry]
     return memory[key]
 
 
-@lru_cache(maxsize=8)
+@kept_with_vocabulary
 def _texts_of(vocabulary: Vocabulary) -> tuple[dict[bytes, list[int]], frozenset[bytes]]:
     """The texts of the tokens, and by the first bytes of longer ones their lengths, ascending."""
     texts = frozenset(vocabulary.token_bytes)

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterable
 from typing import Final
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory, Texts
-from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds, columns_of, text_to_end
+from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds, text_to_end
 from logitloom_plugins.json_schema.folds.completion.short_contents import (
-    BYTES,
     Canonical,
     canonical,
+    columns_of,
     representatives,
     several,
 )
@@ -99,9 +99,9 @@ class ContentTexts:
             if nearest is not None:
                 text = nearest.text(label, *begun)
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
-            is_one = tries == 1 and content.counts and not content.free and content.found == {label}
-            if is_one and content.exact_distances is not None:
-                columns = columns_of(content.automaton, BYTES)
+            has_one_output = content.counts and not content.free and content.found == {label}
+            if tries == 1 and has_one_output and content.exact_distances is not None:
+                columns = columns_of(content.automaton)
                 text = text_to_end(content, columns, *begun)
                 return [] if text is None else [text], len(text or b"") * len(columns)
             work = [0]
@@ -116,7 +116,7 @@ class ContentTexts:
         nearest = self._memory.nearest
         if content not in nearest:
             pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
-            nearest[content] = NearestEnds(content, BYTES) if pairs <= _MOST_PAIRS else None
+            nearest[content] = NearestEnds(content) if pairs <= _MOST_PAIRS else None
         return nearest[content]
 
     def short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Output, bytes, Canonical]]:

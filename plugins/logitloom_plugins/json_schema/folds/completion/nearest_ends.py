@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.reach import steps_to
-from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
+from logitloom_plugins.json_schema.folds.completion.short_contents import columns_of
+from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["NearestEnds", "columns_of", "text_to_end"]
+__all__ = ["NearestEnds", "text_to_end"]
 
 #: The most pairs of a state and an output that can be reached from the state; and the fewest outputs for which such
 #: pairs are listed.
@@ -25,19 +26,6 @@ _MOST_WRITTEN: Final = 1 << 16
 _MOST_COMPARED: Final = 1 << 19
 
 
-def columns_of(automaton: MooreMachine, preferred: Iterable[int]) -> list[tuple[int, int]]:
-    """A byte for each class of bytes that are alike, the preferred ones first, and the class.
-
-    Args:
-        automaton: the automaton with the classes.
-        preferred: all bytes, of which the first of a class stands for it.
-    """
-    classes: dict[int, int] = {}
-    for byte in preferred:
-        classes.setdefault(int(automaton.byte_class[byte]), byte)
-    return [(byte, column) for column, byte in classes.items()]
-
-
 class NearestEnds:
     """The shortest contents with an output, from any state on.
 
@@ -47,17 +35,16 @@ class NearestEnds:
 
     Args:
         content: the content.
-        preferred: all bytes, in the order of preference: the first byte that leads to the end is written.
 
     Attributes:
-        columns: a byte for each class of bytes that are alike, the preferred ones first, and the class.
+        columns: the bytes of :func:`.columns_of`: the first one that leads to the end is written.
     """
 
-    def __init__(self, content: Content, preferred: Iterable[int]) -> None:
+    def __init__(self, content: Content) -> None:
         automaton = content.automaton
         self._states = automaton.states
         self._counted = content.counts
-        self.columns = columns_of(automaton, preferred)
+        self.columns = columns_of(automaton)
         self._next = content.counted_steps() if content.counts else automaton.next
         counts = range(len(self._next) // automaton.states)
         #: The output of the content that ends at each state, by ``count * states + state``.

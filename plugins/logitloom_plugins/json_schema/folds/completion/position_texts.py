@@ -120,8 +120,7 @@ class Completions:
             else:
                 found = self._complete(position)
             memory.work += _POSITION + _WRITTEN * len(found or b"")
-            must_differ = machine.numbering.opening or machine.numbering.tracked
-            if found is not None and not position.items.frame and must_differ:
+            if found is not None and not position.items.frame and machine.may_repeat(position):
                 # Whether names and items repeat is found out by reading the text.
                 reached = machine.read(position, found)
                 if reached is None or not machine.ends(reached):

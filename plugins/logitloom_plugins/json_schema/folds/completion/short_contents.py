@@ -13,7 +13,7 @@ from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Out
 from logitloom_plugins.json_schema.values.numbers import number_of
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["BYTES", "ORDER", "Canonical", "canonical", "longest_path", "representatives", "several"]
+__all__ = ["ORDER", "Canonical", "canonical", "columns_of", "longest_path", "representatives", "several"]
 
 #: The most bytes of a longest content whose length is found.
 _MOST_ROUNDS: Final = 256
@@ -21,11 +21,11 @@ _MOST_ROUNDS: Final = 256
 _MOST_SEARCHED: Final = 1 << 19
 _CHARACTER: Final = ord("a")
 #: The bytes of strings; bytes that stand for themselves in JSON come first.
-BYTES: Final = sorted(
+_BYTES: Final = sorted(
     range(256), key=lambda byte: (not 0x20 <= byte < 0x7F or byte in b'"\\', byte != _CHARACTER, byte)
 )
 #: The index of each byte in this order.
-ORDER: Final = bytes(BYTES.index(byte) for byte in range(256))
+ORDER: Final = bytes(_BYTES.index(byte) for byte in range(256))
 
 #: The form of a string or number that all its texts share; of other values the text.
 Canonical = tuple[bool, bytes, int | bytes] | str | bytes
@@ -61,7 +61,7 @@ def several(
             yield bytes([_CHARACTER]) * (length - count), label
         return
     columns: dict[int, list[int]] = {}
-    for byte in BYTES:
+    for byte in _BYTES:
         columns.setdefault(int(automaton.byte_class[byte]), []).append(byte)
     # Of the bytes that lead to the same state, one is needed for each path that is followed.
     most_alike = min(visits, max(map(len, columns.values())))
@@ -105,13 +105,18 @@ def canonical(text: bytes) -> Canonical:
     return json.dumps(json.loads(text)) if text[:1] == b'"' else text
 
 
-def representatives(automaton: MooreMachine) -> list[int]:
-    """The bytes of which short contents are made: of each byte class the first byte of :data:`BYTES`."""
-    alive = np.asarray((automaton.next >= 0).any(axis=0))
+def columns_of(automaton: MooreMachine) -> list[tuple[int, int]]:
+    """Of each byte class the first byte of :data:`_BYTES`, and the class; in the order of these bytes."""
     first: dict[int, int] = {}
-    for byte in BYTES:
+    for byte in _BYTES:
         first.setdefault(int(automaton.byte_class[byte]), byte)
-    return [byte for column, byte in first.items() if alive[column]]
+    return [(byte, column) for column, byte in first.items()]
+
+
+def representatives(automaton: MooreMachine) -> list[int]:
+    """The bytes of which short contents are made: the bytes of :func:`columns_of` that lead on from some state."""
+    alive = np.asarray((automaton.next >= 0).any(axis=0))
+    return [byte for byte, column in columns_of(automaton) if alive[column]]
 
 
 def longest_path(following: NDArray[np.int32]) -> int | None:
