@@ -55,7 +55,7 @@ ELSEWHERE = ("vLLM", "Chromium", "Graphviz's program", "the test data", "the pac
 settings.register_profile("logitloom", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("logitloom")
 
-# Chains check what processors return; nothing is blocked by whoever runs the tests.
+# Chains check what processors return; the environment that runs the tests blocks nothing.
 os.environ["LOGITLOOM_DEBUG"] = "1"
 os.environ.pop("LOGITLOOM_BLOCK", None)
 # On devices JAX would multiply the matrices of the tests' models with eleven bits of each number.
@@ -70,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "promised": "needs a library beside NumPy that the environment promises (added)",
         "extras": "needs an optional package that is no array library",
         "exhaustive": "an exhaustive or statistical run, only in the environment of that name",
+        "long": "takes more than half a second, so it is not in the smoke set",
         "smoke": "the first case of the first tests of a file, on NumPy alone: a folder takes seconds (added)",
     }
     for name, meaning in markers.items():
@@ -137,7 +138,7 @@ def _is_smoke(item: pytest.Item, tests: set[str]) -> bool:
         tests: the tests of its file that are in the set; the test of a new case is added.
     """
     test = item.nodeid.split("[")[0]
-    left_out = any(item.get_closest_marker(name) for name in ("extras", "exhaustive", "skip"))
+    left_out = any(item.get_closest_marker(name) for name in ("extras", "exhaustive", "long", "skip"))
     slow = SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ()))
     if left_out or slow or test in tests or len(tests) == SMOKE:
         return False

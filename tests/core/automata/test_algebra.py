@@ -37,6 +37,7 @@ def accepted(dfa: Dfa) -> set[str]:
     return {text for text in TEXTS if dfa.fullmatch(text)}
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(LANGUAGES, LANGUAGES)
 def test_products_are_the_operations_on_sets(one: str, two: str) -> None:
@@ -47,6 +48,7 @@ def test_products_are_the_operations_on_sets(one: str, two: str) -> None:
     assert accepted(complement(a)) == set(TEXTS) - accepted(a)
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(LANGUAGES, LANGUAGES)
 def test_the_laws_of_de_morgan_hold_as_equal_tables(one: str, two: str) -> None:

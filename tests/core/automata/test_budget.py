@@ -69,6 +69,7 @@ def test_hostile_patterns_end_in_time(name: str) -> None:
         check_time(HOSTILE[name])
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(
     st.recursive(

@@ -31,12 +31,14 @@ def naive(strings: list[str], text: bytes) -> Match | None:
     return None
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(STRINGS, TEXT)
 def test_the_first_match_is_that_of_a_naive_search(strings: list[str], text: str) -> None:
     assert AhoCorasick(strings).find(text) == naive(strings, text.encode())
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(STRINGS, TEXT, st.lists(st.integers(0, 20), max_size=4))
 def test_matches_are_found_across_pieces(strings: list[str], text: str, cuts: list[int]) -> None:

@@ -58,6 +58,7 @@ def is_alive_together(whole: Dfa, visited: LazyDfa, text: bytes) -> None:
         assert pickle.loads(pickle.dumps(other)) == other
 
 
+@pytest.mark.long
 @settings(max_examples=400 if EXHAUSTIVE else 150)
 @given(patterns(anchors=True), FLAGS, st.lists(TEXTS, min_size=1, max_size=8))
 def test_random_patterns_agree_with_re_and_the_whole_automaton(pattern: str, flags: int, texts: list[str]) -> None:

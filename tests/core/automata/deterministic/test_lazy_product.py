@@ -67,6 +67,7 @@ def usable(pattern: str) -> bool:
     return supported(pattern, 0) and not compile_pattern(pattern).is_empty
 
 
+@pytest.mark.long
 @given(first=patterns(anchors=True), second=patterns(anchors=True), whole=st.booleans())
 def test_random_patterns(first: str, second: str, whole: bool) -> None:
     if not (usable(first) and usable(second)):

@@ -20,6 +20,7 @@ PHRASES = st.lists(st.text(LETTERS, min_size=1, max_size=4), min_size=1, max_siz
 TEXT = st.text(LETTERS, max_size=12)
 
 
+@pytest.mark.long
 @settings(max_examples=300 if EXHAUSTIVE else 120)
 @given(PHRASES, TEXT, st.booleans())
 def test_a_text_is_refused_exactly_if_a_phrase_occurs(phrases: list[str], text: str, ignore_case: bool) -> None:
@@ -28,6 +29,7 @@ def test_a_text_is_refused_exactly_if_a_phrase_occurs(phrases: list[str], text: 
     assert texts_without(phrases, ignore_case=ignore_case).fullmatch(text) == (found is None)
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(PHRASES, st.lists(st.sampled_from([text.encode()[n:] for text in LETTERS for n in (0, 1)]), max_size=8))
 def test_bytes_that_are_no_characters_do_not_hide_a_phrase(phrases: list[str], pieces: list[bytes]) -> None:

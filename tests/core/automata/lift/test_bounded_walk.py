@@ -51,6 +51,7 @@ def masks(constraint: LiftedAutomaton, states: list[object], mode: str) -> list[
         return [constraint.allowed(state).listed(WORDS.size).tolist() for state in states]  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("work", [1, 60, 600])
 @pytest.mark.parametrize("pattern", MANY_STATES)
 def test_bounded_masks_are_sound_and_do_not_depend_on_what_is_remembered(pattern: str, work: int) -> None:
@@ -67,6 +68,7 @@ def test_bounded_masks_are_sound_and_do_not_depend_on_what_is_remembered(pattern
         assert expected != whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("pattern", MANY_STATES)
 def test_masks_below_a_bound_are_whole(pattern: str, mode: str) -> None:

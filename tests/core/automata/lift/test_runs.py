@@ -43,6 +43,7 @@ def vocabulary() -> Vocabulary:
     )
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(st.one_of(st.sampled_from(COUNTED), patterns(anchors=True)), FLAGS, TEXTS, st.randoms(use_true_random=False))
 def test_every_text_of_a_run_is_read(pattern: str, flags: int, text: str, rng: random.Random) -> None:

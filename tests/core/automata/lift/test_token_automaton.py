@@ -100,6 +100,7 @@ def pair(dfa: Dfa, vocabulary: Vocabulary, extra: int = 5) -> tuple[Walk, Walk]:
     return lazy, eager
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(patterns(anchors=True))
 def test_rows_of_random_patterns_are_those_of_brute_force(pattern: str) -> None:

@@ -51,12 +51,14 @@ def check(pattern: str, flags: int, texts: list[str]) -> None:
         assert smallest.fullmatch(text) == expected, (pattern, flags, text)
 
 
+@pytest.mark.long
 @settings(max_examples=400 if EXHAUSTIVE else 150)
 @given(patterns(anchors=False), FLAGS, st.lists(TEXTS, min_size=20, max_size=40))
 def test_random_patterns_agree_with_re(pattern: str, flags: int, texts: list[str]) -> None:
     check(pattern, flags, texts) if supported(pattern, flags) else assume(False)
 
 
+@pytest.mark.long
 @settings(max_examples=400 if EXHAUSTIVE else 150)
 @given(patterns(anchors=True), FLAGS, st.lists(TEXTS, min_size=20, max_size=40))
 def test_random_patterns_with_anchors_agree_with_re(pattern: str, flags: int, texts: list[str]) -> None:
