@@ -161,7 +161,7 @@ class TextTokens(NamedTuple):
 
 
 class ByteAutomaton(ABC):
-    """A deterministic automaton over bytes: a pure function of state and byte. This is what most authors write.
+    """A deterministic automaton over bytes: a pure function of state and byte; most authors write one.
 
     States are immutable, hashable and picklable. A state that is a number must belong to a numbering that does not
     depend on what was visited before. The same state means the same in every process that has an automaton with an
@@ -246,8 +246,9 @@ class ByteAutomaton(ABC):
     def beginnings(self, state: State, length: int) -> State | None:
         """One of the states from which the same bytes can be read, up to ``length``; ``None`` if nothing is known.
 
-        It is the same for as many of these states as possible. Whether a text may end there does not matter. Such
-        states allow the same tokens, so a mask is found once for all of them: in ``[a-z]{400,600}`` for most.
+        The returned state is the same for as many of these states as possible. Whether a text may end there does not
+        matter. Such states allow the same tokens, so a mask is found once for all of them: in ``[a-z]{400,600}`` for
+        most.
         """
         return None
 
@@ -403,6 +404,6 @@ class Constraint(ABC):
     def automaton(self) -> ByteAutomaton | None:
         """The automaton over bytes of which this constraint is the lifting, if it is one: combinators read it.
 
-        Its states are those of the constraint: a token leads where its bytes lead.
+        The automaton has the states of the constraint: a token leads where its bytes lead.
         """
         return None

@@ -40,7 +40,7 @@ class StateMemory:
         #: Bytes that were noted, and the most of them.
         self._noted, self._most_noted = 0, self.most_bytes
         self._tables: dict[str, dict[Any, Any]] = {}
-        #: The counted arrays by identity. They are kept here, so that no other array gets the same identity.
+        #: The counted arrays by identity, kept here so that no other array gets the same identity.
         self._counted: dict[int, np.ndarray[Any, Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -187,7 +187,7 @@ def kept_with_vocabulary(
 ) -> Callable[Concatenate[Vocabulary, P], R]:
     """Remember the last results of a function of a vocabulary for as long as the vocabulary is in use.
 
-    The further arguments of the function are hashable. Its results must not refer to the vocabulary,
+    The further arguments of the function are hashable. The results must not refer to the vocabulary,
     which would stay in use otherwise. Of several threads that ask for one result, one makes it.
 
     Example:

@@ -39,7 +39,8 @@ class _LlamaSequence:
 class LlamaCppModel:
     """A model of llama-cpp-python: the decoding loop's model adapter.
 
-    It shares the weights of a ``Llama`` and has a context of its own, so that the ``Llama`` may generate meanwhile.
+    The adapter shares the weights of a ``Llama`` and has a context of its own, so that the ``Llama`` may generate
+    meanwhile.
 
     Args:
         llama: the ``llama_cpp.Llama``; kept open as long as this adapter is used.

@@ -236,7 +236,7 @@ class LlamaCppProcessor(MadeAnew):
             options["stop"] = [*([own] if isinstance(own, str) else own), *left_out]
         self._called, self._missed = False, True
         most = options.get("max_tokens", _MOST_TOKENS[method])
-        # Its prompt may be the beginning of a text that is remembered.
+        # The new prompt may be the beginning of a text that is remembered.
         self._tracker.forget()
         self._tracker.max_new_tokens = most if most is not None and most > 0 else None
         keeper = StopKeeper(stop_strings(self.chain, kept=True), len(given) if options.get("echo") else 0)
@@ -312,7 +312,7 @@ def _caller(frame: Any) -> tuple[Any, bool]:
 def _armed(llama: Any, raise_error: Callable[[], None]) -> Callable[[], None]:
     """Make a ``Llama`` raise an error at the next thing that it does with the new token.
 
-    That is turning it into text, or sampling the one after it.
+    The next thing is to turn the token into text, or to sample the token after it.
 
     Returns:
         A function that restores the ``Llama``.

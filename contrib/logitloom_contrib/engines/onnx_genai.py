@@ -142,7 +142,7 @@ class OnnxGenAiProcessor(MadeAnew):
             generator.append_tokens(np.asarray(prompt, dtype=np.int32))
             tokens: list[int] = []
             longest = search.get("max_length")
-            # Its prompt may be the beginning of a text that is remembered.
+            # The new prompt may be the beginning of a text that is remembered.
             self._tracker.forget()
             self._tracker.max_new_tokens = None if longest is None else max(int(longest) - len(prompt), 0)
             while not generator.is_done():

@@ -300,8 +300,9 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
     def sampled(self, generated: Any) -> list[tuple[Sampled, ...]]:
         """The distribution of each new token: per row the records of logitloom's own loop, end-of-sequence included.
 
-        It is the distribution from which ``generate`` chose: after the chain and the processors that ``generate``
-        itself adds. A token that a constraint forces is described like any other; ``generate`` runs the model for it.
+        A record describes the distribution from which ``generate`` chose: after the chain and the processors that
+        ``generate`` itself adds. A token that a constraint forces is described like any other; ``generate`` runs the
+        model for it.
 
         Args:
             generated: what ``generate`` returned for greedy decoding or sampling, called with

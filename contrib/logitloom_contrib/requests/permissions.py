@@ -58,9 +58,9 @@ class Permissions:
         states: most states of an automaton.
         seconds: most seconds of processor time for reading and compiling a request's chain, in the API server's process
             and in the engine's.
-        engine_seconds: most of these seconds that the engine's process may need, for which all requests wait. They are
-            measured in the API server's process: reading, compilations without the stored results, and the first steps
-            of a text with the distances to its end.
+        engine_seconds: most of these seconds that the engine's process may need, for which all requests wait. The
+            seconds are measured in the API server's process: reading, compilations without the stored results, and the
+            first steps of a text with the distances to its end.
         integer: largest integer of an option with a declared type (schemas have none).
         chains: compiled chains kept at a time; chains of running requests are kept anyway.
         record: the folder of records; empty for none.

@@ -86,8 +86,8 @@ def read_record(folder: str | Path, name: str) -> tuple[Sampled | None, ...]:
     """The record of a request: per token the distribution from which it was chosen; None where the engine does not know
     it any more.
 
-    That is so for tokens from before a preemption. A request that ended is written when the engine takes it out of its
-    batch, in its next step.
+    The engine does not know it for tokens from before a preemption. A request that ended is written when the engine
+    takes it out of its batch, in its next step.
 
     Args:
         folder: that of ``LOGITLOOM_SERVER_RECORD``.

@@ -66,7 +66,7 @@ class RowTracker:
 
     Args:
         chain: the processors.
-        eos: ids that end a row. They are not fed to the chain unless the engine goes on after them.
+        eos: ids that end a row, and are not fed to the chain unless the engine goes on after them.
         padding: ids that stand behind the end of a row.
         reach: most tokens a row may gain between two calls.
         seed: row ``i`` of a generation gets a seed derived from it and ``i``.

@@ -33,11 +33,11 @@ KEEP_HIGHEST: Final = 1
 KEEP_NUCLEUS: Final = 2
 #: Keep what reaches the sum of the highest logit and the value.
 KEEP_NEAR_TOP: Final = 3
-#: Of tokens that occurred, divide positive logits by the value and multiply all other logits by it. Its table is bool.
+#: Of tokens that occurred, divide positive logits by the value and multiply all other logits by it; the table is bool.
 RESCALE_SEEN: Final = 4
-#: Of tokens that occurred, subtract the value from the logit. Its table is bool.
+#: Of tokens that occurred, subtract the value from the logit; the table is bool.
 LOWER_SEEN: Final = 5
-#: Of tokens that occurred, subtract the value times their number from the logit. Its table is float32, the numbers.
+#: Of tokens that occurred, subtract the value times their number from the logit; the table is float32, the numbers.
 LOWER_BY_COUNT: Final = 6
 
 

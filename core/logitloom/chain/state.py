@@ -43,7 +43,7 @@ class ChainFingerprint(NamedTuple):
 
     @classmethod
     def of(cls, links: Sequence[Link], vocabulary: Vocabulary | None) -> ChainFingerprint:
-        """That of processors with a vocabulary.
+        """The fingerprint of processors with a vocabulary.
 
         Raises:
             StateMismatch: naming a processor that has no fingerprint.
@@ -53,7 +53,7 @@ class ChainFingerprint(NamedTuple):
 
     @classmethod
     def now(cls, chain: _Owner, context: Any = None) -> ChainFingerprint:
-        """That of a chain in a context, with the constraints that were made."""
+        """The fingerprint of a chain in a context, with the constraints that were made."""
         words, width = _resources(chain, context)
         found = chain.fingerprint if words is None else chain.fingerprint._replace(vocabulary=words.fingerprint)
         return found._replace(constraints=tuple(_constraint(link, words, width) for link in chain.links))

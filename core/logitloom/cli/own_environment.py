@@ -37,7 +37,8 @@ class OwnEnvironment:
 def own_environment(what: str) -> Iterator[OwnEnvironment]:
     """A virtual environment in which a package is installed, until the end of the block.
 
-    It sees what is installed in the environment of this process, so that only what is missing is installed.
+    The new environment sees what is installed in the environment of this process, so that only what is missing is
+    installed.
 
     Args:
         what: what pip installs: a folder, a wheel, a requirement. Settings of pip hold (``PIP_NO_INDEX`` and others).

@@ -80,7 +80,7 @@ class LongestTokens(Constraint):
         return self.inner.text_end(state)
 
     def least_tokens(self, state: State) -> int | None:
-        """That of the inner constraint."""
+        """As many tokens as the inner constraint needs."""
         return self.inner.least_tokens(state)
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -92,7 +92,7 @@ class LongestTokens(Constraint):
         return self.inner.least_after(state)
 
     def most_after(self, state: State) -> int:
-        """That of the inner constraint."""
+        """The bound of the inner constraint."""
         return self.inner.most_after(state)
 
     def automaton(self) -> ByteAutomaton | None:

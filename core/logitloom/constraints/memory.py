@@ -1,6 +1,6 @@
 """What the host remembers of one constraint's states: masks, successors, forced runs.
 
-It stands in the memory of the constraint (:class:`.StateMemory`), which bounds it.
+The tables stand in the memory of the constraint (:class:`.StateMemory`), which bounds their size.
 """
 
 from __future__ import annotations

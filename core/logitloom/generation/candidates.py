@@ -65,7 +65,7 @@ class DraftRequest:
     Attributes:
         context: the context of the next step; ``context.tokens`` holds each row's ``pending`` tokens.
         chain: the target's processors.
-        chain_state: the state of the chain before the pending tokens. It must not be modified; processing makes new
+        chain_state: the state of the chain before the pending tokens; never modified, because processing makes new
             states.
         constraints: the constraints of the chain; may be empty.
         unguided: the chain without guidance, which would need the logits of several prompts, and without processors
@@ -195,7 +195,7 @@ def until_end(tokens: Sequence[int], eos: frozenset[int]) -> list[int]:
 def legal_prefix(request: DraftRequest, row: int, tokens: Sequence[int]) -> list[int]:
     """The longest prefix of ``tokens`` that the chain's constraints allow in a row.
 
-    This is cheap compared with a forward pass of the model, because constraints need no logits.
+    The check is cheap compared with a forward pass of the model, because constraints need no logits.
     """
     if not len(request.constraints):
         return list(tokens)

@@ -55,7 +55,7 @@ class ContrastiveSearch:
     k: int = 4
     #: Weight of the penalty, 0 to 1.
     penalty_alpha: float = 0.6
-    #: Sequences per prompt. They differ only if the chain draws random numbers.
+    #: Sequences per prompt, which differ only if the chain draws random numbers.
     samples: int = 1
 
     def __post_init__(self) -> None:

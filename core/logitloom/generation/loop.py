@@ -40,8 +40,8 @@ class Strategy(Protocol):
 class Sampler(Strategy, Protocol):
     """Chooses the next token of each row; see :class:`logitloom.generation.greedy.Greedy`.
 
-    A sampler may have an attribute ``shift_invariant = True``. It declares that a constant added to all logits of a row
-    does not change the choice, so guidance can leave out its log-softmaxes.
+    A sampler may have an attribute ``shift_invariant = True``, which declares that a constant added to all logits of a
+    row does not change the choice, so guidance can leave out its log-softmaxes.
     """
 
     def choose(self, backend: Backend, logits: Array, seeds: Array, lengths: Array) -> tuple[Array, Array]:

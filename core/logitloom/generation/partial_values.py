@@ -24,8 +24,8 @@ class Partial:
     Attributes:
         value: the value so far. A string has the characters that are certain; numbers, ``true``, ``false`` and ``null``
             appear when they are complete; a member appears when its value has begun. ``None`` if nothing is there.
-        path: where the text is. This part and the parts around it are open, all other parts are complete. ``()`` is the
-            whole value; ``None`` before the value begins and after it is complete.
+        path: where the text is. The part at the path and the parts around that part are open, all other parts are
+            complete. ``()`` is the whole value; ``None`` before the value begins and after it is complete.
         completed: the parts that were completed since the previous value, in the order of completion.
         complete: whether the whole value is complete.
     """

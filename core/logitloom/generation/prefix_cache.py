@@ -1,6 +1,6 @@
 """A model adapter that takes known prompts from a key-value cache and keeps the cache of their continuations.
 
-It has the interface of every model adapter, so all strategies and chains can continue cached sequences.
+The adapter has the interface of every model adapter, so all strategies and chains can continue cached sequences.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def adapted_threshold(confidences: Sequence[float], matched: Sequence[bool], thr
     Args:
         confidences: per verified token, its probability under the drafter, in [0, 1].
         matched: per verified token, whether it was accepted.
-        threshold: the current threshold. It is returned unless there are at least six tokens, of which some were
+        threshold: the current threshold, which is returned unless there are at least six tokens, of which some were
             rejected.
 
     Example:

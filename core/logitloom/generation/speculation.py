@@ -2,8 +2,8 @@
 
 The loop is that of :mod:`logitloom.generation.loop`, and its step is a round. In a round the model reads each
 row's accepted tokens and its draft together. Then the chain processes the positions of the draft one after the other.
-It sees a drafted token only after that token was accepted, and the state at the last accepted position becomes the
-row's state. So processors need no support for speculation, and the result is that of plain decoding.
+The chain sees a drafted token only after that token was accepted, and the state at the last accepted position becomes
+the row's state. So processors need no support for speculation, and the result is that of plain decoding.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def speculate(
     """Decode as :func:`logitloom.generation.decode` does, with drafts.
 
     Greedy decoding gives the same tokens. Sampling gives the same distribution; if the drafts are deterministic (prompt
-    look-up, n-grams, grammars), it gives the same tokens as plain sampling with the same seed. This holds to the extent
+    look-up, n-grams, grammars), it gives the same tokens as plain sampling with the same seed. Both hold to the extent
     that the model computes the same logits for one token at a time as for several at once.
 
     Args:

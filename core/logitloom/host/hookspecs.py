@@ -210,9 +210,9 @@ def constraint(vocabulary: Vocabulary, vocab_size: int) -> Any:
     """The constraint that the processor is (constraints; optional).
 
     Combinators, decoding loops and engines that must know which tokens a processor allows ask for it, whoever wrote
-    the processor. Its masks are those of the constraint, and it changes no other logits. In host memory it raises
-    :class:`logitloom.errors.IllegalToken` for a row that was fed a token which the constraint does not allow, before it
-    writes anything.
+    the processor. The processor's masks are those of the constraint, and it changes no other logits. In host memory it
+    raises :class:`logitloom.errors.IllegalToken` for a row that was fed a token which the constraint does not allow,
+    before it writes anything.
 
     Args:
         vocabulary: the bytes of each id.

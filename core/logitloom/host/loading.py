@@ -77,7 +77,7 @@ def rules() -> Rules:
 
 @contextmanager
 def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterator[Rules]:
-    """Add rules for what is made inside. Those that hold already stay in force.
+    """Add rules for what is made inside; rules that hold already stay in force.
 
     Example:
         >>> from logitloom import processors

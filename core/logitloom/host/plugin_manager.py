@@ -210,7 +210,7 @@ def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -
 
 
 def _parameters(implementation: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """The arguments that a caller gives. Those of a class's methods are read once for all its instances."""
+    """The arguments that a caller gives; the arguments of a class's methods are read once for all its instances."""
     if isinstance(implementation, MethodType) and isinstance(implementation.__func__, FunctionType):
         found = _parameters_of(implementation.__func__)
         return found if found[0].kind is inspect.Parameter.VAR_POSITIONAL else found[1:]

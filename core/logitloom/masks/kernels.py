@@ -281,7 +281,7 @@ _load_kernels: Callable[[bool], MaskKernels | None] | None = None
 
 
 def load_kernels_with(load: Callable[[bool], MaskKernels | None]) -> None:
-    """Set the function from which the installed kernels come. It is told whether to wait until they are loaded.
+    """Set the function from which the installed kernels come; its argument says whether to wait until they are loaded.
 
     When :mod:`logitloom.host.registry` is imported, it sets a function that loads the plug-in.
     """
@@ -338,7 +338,7 @@ def host_kernels(work: int = 0) -> MaskKernels | None:
 
 def _look(wait: bool) -> MaskKernels | None:
     global _looked, _kernels
-    # This comes first: kernels that are ready while the plug-in still answers are then looked for again.
+    # The flag is set first: kernels that are ready while the plug-in still answers are then looked for again.
     _looked = True
     found = _load_kernels(wait) if _wanted and not _failed and _load_kernels is not None else None
     if found is not None:

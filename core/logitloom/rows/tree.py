@@ -1,6 +1,6 @@
 """Row trees: states whose leading axis is the sequence, and the few functions that move rows around.
 
-A state is a tree of tuples, named tuples and dictionaries. Its leaves are arrays ``[rows, ...]`` of any
+A state is a tree of tuples, named tuples and dictionaries, and the leaves are arrays ``[rows, ...]`` of any
 supported library, or :class:`Rows` of immutable host objects. Because every leaf has the same leading axis,
 beam reordering, duplication, dropping, joining, forking and rolling back are the same handful of functions
 for every processor, and no author of a processor thinks about them.

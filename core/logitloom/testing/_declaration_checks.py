@@ -303,7 +303,7 @@ class OptionChecks(ProcessorSubject):
         return registry.load_plugin("processors", found) if isinstance(found, str) else found
 
     def test_the_processor_is_documented(self) -> None:
-        """It has a docstring whose first line is a sentence, and every option has a sentence of help."""
+        """The processor has a docstring whose first line is a sentence, and every option has a sentence of help."""
         doc = inspect.getdoc(self._class()) or ""
         first = doc.partition("\n")[0]
         # A dataclass without a docstring has its signature for one.

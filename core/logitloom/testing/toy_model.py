@@ -39,7 +39,7 @@ class ToyCache:
         return ToyCache(tuple(self.rows[int(i)] for i in index))
 
     def concat_rows(self, others: Sequence[Any]) -> ToyCache:
-        """These rows, then those of the others."""
+        """The rows of this cache, then the rows of the others."""
         return ToyCache(self.rows + tuple(row for other in others for row in other.rows))
 
     def crop(self, lengths: Any) -> ToyCache:

@@ -31,9 +31,9 @@ _MOST_BYTES: Final = 256 << 20
 class RecordedChain(Chain):
     """A chain that also records of each token its log-probability after the chain and before the chain, and more.
 
-    It gives the very logits of the chain that it was made of, and goes into any engine's adapter. What was recorded so
-    far belongs to the rows of its state, so rows may be reordered, duplicated, rolled back and dropped. An engine's own
-    temperature and truncations come after the chain, and are not part of what is recorded.
+    A recorded chain gives the very logits of the chain that it was made of, and goes into any engine's adapter. What
+    was recorded so far belongs to the rows of its state, so rows may be reordered, duplicated, rolled back and dropped.
+    An engine's own temperature and truncations come after the chain, and are not part of what is recorded.
 
     Args:
         chain: what to record; it stays as it is.
@@ -94,9 +94,9 @@ class RecordedChain(Chain):
         return self.state(state.position, (*state.processors[:-1], rows))
 
     def sampled(self, tokens: Sequence[int], *, prompt: Sequence[int] | None = None) -> tuple[Sampled | None, ...]:
-        """What each token of a text was chosen from; None where it is not known.
+        """What each token of a text was chosen from; None where that is not known.
 
-        It is not known of tokens that a row was rebuilt from (after preemption), that an engine showed several at a
+        Nothing is known of tokens that a row was rebuilt from (after preemption), that an engine showed several at a
         time, or that are older than the record's limit.
 
         Args:

@@ -179,7 +179,7 @@ class StepTree:
 
     @property
     def sequences(self) -> list[TracedSequence]:
-        """Those attached; else one per row, along the branch that its last steps followed."""
+        """The attached sequences; else one per row, along the branch that its last steps followed."""
         if self._attached:
             return list(self._attached)
         parents = {step.parent for step in self.steps}

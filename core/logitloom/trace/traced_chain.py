@@ -30,9 +30,9 @@ _LABEL: Final = "trace"
 class TracedChain(Chain):
     """A chain that also records the changes of each processor at each step, in its attribute ``record``.
 
-    It gives the very logits of the chain it was made of; its state has one number per row more, the index of the row's
-    last step in the record, so that rows may be reordered, duplicated, rolled back and dropped: the record is a tree.
-    Values are copied to the host at every step, and one chain records one thread's work.
+    A traced chain gives the very logits of the chain it was made of; its state has one number per row more, the index
+    of the row's last step in the record, so that rows may be reordered, duplicated, rolled back and dropped: the record
+    is a tree. Values are copied to the host at every step, and one chain records one thread's work.
 
     Args:
         chain: what to record; it stays as it is.

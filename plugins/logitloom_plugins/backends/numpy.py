@@ -107,7 +107,7 @@ class NumpyBackend(Backend):
         return survivors(x, highest)
 
     def address(self, array: Array, dtype: str, written: bool = False) -> int | None:
-        """That of the array's memory."""
+        """The address of the array's memory."""
         flags = array.flags
         if array.dtype != _READ[dtype] or not (flags.c_contiguous and flags.aligned):
             return None

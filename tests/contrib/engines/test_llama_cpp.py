@@ -202,7 +202,7 @@ def test_an_exception_surfaces(llama: Any, drafting: Any, way: str) -> None:
     assert text_of(processor.complete(PROMPTS[0], max_tokens=2, temperature=0.0))
 
 
-def test_whoever_overrides_the_chain_is_found_out(llama: Any) -> None:
+def test_a_model_that_overrides_the_chain_is_found_out(llama: Any) -> None:
     processor = to_llama_cpp(chain_of(("regex", {"pattern": "[0-9]{4}"})), llama)
     [letter] = llama.tokenize(b"z", add_bos=False)
 

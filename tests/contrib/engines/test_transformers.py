@@ -197,7 +197,7 @@ def test_rows_that_end_early_wait_for_the_others(tiny_transformers: Any) -> None
     assert all(re.fullmatch("[0-9]{1,20}", text) for text in found)
 
 
-def test_whoever_overrides_the_chain_is_found_out(tiny_transformers: Any) -> None:
+def test_a_model_that_overrides_the_chain_is_found_out(tiny_transformers: Any) -> None:
     class Override(LogitsProcessor):  # type: ignore[misc]
         def __call__(self, input_ids: Any, scores: Any) -> Any:
             forced = torch.full_like(scores, float("-inf"))

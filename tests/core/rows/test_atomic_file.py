@@ -126,7 +126,7 @@ def test_a_full_disk_leaves_no_half_distribution(tmp_path: Path, monkeypatch: py
 
 
 def test_no_module_writes_files_in_another_way() -> None:
-    """Whoever opens a file to write does it here, so that the promise holds for all of them."""
+    """Files are opened for writing in one place, so that the promise holds for all of them."""
     import ast
 
     root = Path(__file__).parents[3]

@@ -170,7 +170,7 @@ def test_who_visits_many_states_gets_all_rows_at_once(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.torch
-def test_the_state_of_one_row_is_of_its_own_library_whoever_was_there_before() -> None:
+def test_the_state_of_one_row_is_of_its_own_library_in_any_order() -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     chain = processors.load(("regex", {"pattern": "a+b"}), tokenizer=WORDS, debug=False)
     found = []

@@ -102,7 +102,7 @@ def scores(spec: Any, c: np.ndarray, u: np.ndarray, shift_free: bool, donate: bo
 def same_but_for_a_number_per_row(found: np.ndarray, expected: np.ndarray) -> None:
     for row, wanted in zip(found, expected, strict=True):
         if np.isnan(wanted).any() or not (wanted > -INF).any():
-            # No distribution: whoever chooses from it must notice.
+            # No distribution: a sampler that chooses from it must notice.
             chosen = log_softmax(row)[int(np.argmax(row))]
             assert not chosen > -INF
             continue

@@ -1,4 +1,4 @@
-"""Every processor on PyTorch's device ``meta``: its arrays have no values, so whoever reads one on the host is found.
+"""Every processor on PyTorch's device ``meta``: its arrays have no values, so a processor that reads one is found.
 
 What runs here waits for no accelerator, and downloads nothing from it.
 """
@@ -121,7 +121,7 @@ def test_a_processor_reads_nothing_on_the_host(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case in WAITS])
-def test_whoever_is_named_as_reading_does(case: str) -> None:
+def test_a_processor_that_is_named_as_reading_does(case: str) -> None:
     with pytest.raises(Exception, match="meta"):
         run_on_meta(CASES[case])
 

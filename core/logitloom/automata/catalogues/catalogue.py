@@ -161,7 +161,7 @@ class Catalogue:
     # --- intervals ------------------------------------------------------------------------------------------------
 
     def ends(self, state: Interval) -> bool:
-        """Whether an item is complete. It is then the first of its interval, because shorter items come first."""
+        """Whether an item is complete; then it is the first of its interval, because shorter items come first."""
         first, _, depth = state
         return self._offsets[first + 1] - self._offsets[first] == depth
 

@@ -60,9 +60,9 @@ class ItemBytes(ByteAutomaton):
 class TextCatalogue(LiftedAutomaton):
     """The constraint that a text is one of the texts of a catalogue.
 
-    It equals the constraint of :func:`~logitloom.automata.lift.lift.lift`, but computes token sets for whole intervals.
-    :meth:`least_tokens` is exact for intervals of at most 32 items. For larger ones it is the least number of tokens of
-    a shortest item that tokens can write.
+    This constraint equals that of :func:`~logitloom.automata.lift.lift.lift`, but computes token sets for whole
+    intervals. :meth:`least_tokens` is exact for intervals of at most 32 items. For larger ones it is the least number
+    of tokens of a shortest item that tokens can write.
 
     Args:
         items: the texts.
@@ -112,7 +112,7 @@ class TextCatalogue(LiftedAutomaton):
         return self._can_end(self.start())
 
     def _can_end(self, state: State) -> bool:
-        """Whether tokens can complete an item. They always can if each byte is a token."""
+        """Whether tokens can complete an item: always, if each byte is a token."""
         return self._trie.every_byte or self.least_tokens(state) is not None
 
     def advance(self, state: State, token: int) -> State | None:

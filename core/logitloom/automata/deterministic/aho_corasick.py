@@ -1,8 +1,8 @@
 """Search for many strings at once.
 
-One automaton reads the text byte by byte. Its state says which of the strings, if any, the last byte completed. Three
-languages are derived from the search automaton: texts that contain one of the strings, texts that avoid all strings,
-and texts that end when a string is complete.
+One automaton reads the text byte by byte. The automaton's state says which of the strings, if any, the last byte
+completed. Three languages are derived from the search automaton: texts that contain one of the strings, texts that
+avoid all strings, and texts that end when a string is complete.
 
 References:
     A. V. Aho and M. J. Corasick, "Efficient string matching: an aid to bibliographic search", 1975.

@@ -1,6 +1,6 @@
 """A lazy DFA: a deterministic automaton over bytes whose states are computed when they are visited.
 
-It accepts the same texts as the whole automaton (:class:`logitloom.automata.Dfa`) of the same pattern. Only the
+A lazy DFA accepts the same texts as the whole automaton (:class:`logitloom.automata.Dfa`) of the same pattern. Only the
 position automaton is built in advance, so patterns whose DFA would have millions of states are supported: each byte
 adds at most one state.
 

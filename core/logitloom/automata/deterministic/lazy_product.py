@@ -69,7 +69,7 @@ class UnionAutomaton(_LazyProduct):
     """The union of several automata. A component of a state is ``None`` if its automaton is dead.
 
     Args:
-        automata: at least two. Their methods for token borders and ends of texts are not used.
+        automata: at least two, of which the methods for token borders and ends of texts are not used.
 
     Example:
         >>> from logitloom.automata import DenseAutomaton, compile_pattern

@@ -1,4 +1,4 @@
-"""The product of two automata. Its states are the reachable pairs of states."""
+"""The product of two automata, whose states are the reachable pairs of states."""
 
 from __future__ import annotations
 

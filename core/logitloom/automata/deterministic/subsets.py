@@ -1,6 +1,6 @@
 """Sets of positions as the states of a deterministic automaton over classes of characters.
 
-A state is a set of positions of a pattern. Its transitions are computed from the positions alone.
+A state is a set of positions of a pattern, and a transition is computed from the positions alone.
 :func:`logitloom.automata.deterministic.determinize.determinize` visits all states and builds the whole automaton.
 :class:`.lazy_dfa.LazyDfa` computes only the states that a text visits. Both use the same sets.
 

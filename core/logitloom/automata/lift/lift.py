@@ -83,8 +83,8 @@ def lift(
 class LiftedAutomaton(Constraint):
     """An automaton over bytes as a constraint; made by :func:`lift`.
 
-    Its states are those of the automaton. If the vocabulary lacks single-byte tokens, there can be states from which
-    bytes reach acceptance and tokens do not. Such a state is never entered if a bounded search detects it.
+    The constraint has the states of the automaton. If the vocabulary lacks single-byte tokens, there can be states from
+    which bytes reach acceptance and tokens do not. Such a state is never entered if a bounded search detects it.
     """
 
     exact_least = False

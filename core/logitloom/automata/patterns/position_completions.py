@@ -1,7 +1,7 @@
 """The shortest texts from the positions of a pattern to its end.
 
-They are found in the order of their length (Dijkstra). Among texts of equal length the first in an order of the bytes
-is taken, so every end of a shortest text is a shortest text from its position.
+Shortest texts are found in the order of their length (Dijkstra). Among texts of equal length the first in an order of
+the bytes is taken, so every end of a shortest text is a shortest text from its position.
 
 References:
     E. W. Dijkstra, "A note on two problems in connexion with graphs", 1959.

@@ -1,9 +1,9 @@
 """A folder of compilation results that several processes share, so that each automaton is compiled once.
 
 The name of a file is a hash of the compiled content, so a changed pattern has another file. A file is replaced
-atomically and has a checksum. It holds either the arrays of an automaton over bytes, of which every index is checked,
-or values in the format of :mod:`logitloom.rows.tree_format`. Nothing is unpickled. If a file is damaged, its content is
-compiled again.
+atomically and has a checksum. A file holds either the arrays of an automaton over bytes, of which every index is
+checked, or values in the format of :mod:`logitloom.rows.tree_format`. Nothing is unpickled. If a file is damaged, its
+content is compiled again.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class StoredValues:
 
     Attributes:
         known: the values of an earlier compilation of an equal subject, perhaps in another process; ``None`` if there
-            are none. They must be checked: a forged file can hold any.
+            are none. The caller must check the values: a forged file can hold any.
         made: returns the values of this compilation that take the time, of types that :mod:`logitloom.rows.tree_format`
             can write; set within the ``with`` block.
     """

@@ -515,7 +515,7 @@ def test_the_oracle_itself_forbids_and_biases() -> None:
 )
 @pytest.mark.parametrize("others", [0, 2])
 def test_nothing_is_read_from_an_accelerator(chain: Any, others: int) -> None:
-    """Arrays of the device ``meta`` have no values: whoever reads one on the host raises, and his request fails."""
+    """Arrays of the device ``meta`` have no values: code that reads one on the host raises, and its request fails."""
     runner, rows = RunnerV1(engine_of()), 3 + others
     outputs: list[list[int]] = [[] for _ in range(rows)]
     params = [params_of(chain) if place >= others else params_of() for place in range(rows)]
