@@ -59,6 +59,7 @@ def test_the_laws_of_de_morgan_hold_as_equal_tables(one: str, two: str) -> None:
     assert complement(complement(a)).fingerprint == union(a, a).fingerprint
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(LANGUAGES, LANGUAGES, LANGUAGES)
 def test_concatenation_distributes_over_union(one: str, two: str, three: str) -> None:

@@ -88,6 +88,7 @@ def test_random_repeats_end_in_time(pattern: str) -> None:
     check_time(pattern)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["repeats within repeats", "a set of subsets", "what may be left out"])
 def test_memory_is_bounded(name: str) -> None:
     budget = Budget(table_bytes=16 << 20, seconds=5.0)

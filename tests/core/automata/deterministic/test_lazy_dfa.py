@@ -79,6 +79,7 @@ def test_repeats_in_repeats_in_repeats_agree_with_re(pattern: str, text: str) ->
     assert lazy(pattern).fullmatch(text) == expected(pattern, 0, text)
 
 
+@pytest.mark.long
 @settings(max_examples=300 if EXHAUSTIVE else 120)
 @given(
     st.lists(

@@ -99,6 +99,7 @@ def test_whole_automata_stay_whole() -> None:
 LOG = r".{0,100} Darwin/\d.{0,100}\((?:Mac|iPad).{0,100}"
 
 
+@pytest.mark.long
 def test_patterns_that_are_too_large_to_be_built_are_intersected_exactly() -> None:
     agent = compile_automaton(LOG)
     assert isinstance(agent, LazyDfa)

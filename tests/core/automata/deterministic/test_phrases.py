@@ -40,6 +40,7 @@ def test_bytes_that_are_no_characters_do_not_hide_a_phrase(phrases: list[str], p
     assert texts_without(phrases, ignore_case=True).fullmatch(data) == (found is None)
 
 
+@pytest.mark.long
 def test_ten_thousand_phrases_in_either_case() -> None:
     dice = random.Random(0)
     phrases = ["".join(dice.choices("abcdefghiklmnoprstuvé", k=dice.randint(5, 12))) for _ in range(10_000)]

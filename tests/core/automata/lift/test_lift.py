@@ -253,6 +253,7 @@ class TestAgainstBruteForce:
             assert found.allowed == expected.allowed
             assert found.ids.tolist() == expected.ids.tolist()
 
+    @pytest.mark.long
     def test_threads_find_the_same(self):
         vocabulary = every_byte(*(bytes([a, b]) for a in range(40, 128) for b in LETTERS))
         oracle = Oracle(Brackets(), vocabulary, vocabulary.size, True)
