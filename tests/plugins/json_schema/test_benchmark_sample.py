@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logitloom.errors import LogitloomError
 from logitloom_plugins.json_schema.folds.machine import accepts
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
@@ -10,6 +12,7 @@ from tests.plugins.json_schema.serialisation import serialise
 from tests.plugins.json_schema.test_formats_of_drafts import OTHERWISE
 
 
+@pytest.mark.long
 def test_a_sixth_of_the_sample_compiles_and_every_verdict_is_right() -> None:
     rows = benchmark()[2::6]
     compiled, wrong = 0, []

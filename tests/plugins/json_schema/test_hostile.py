@@ -107,6 +107,7 @@ def test_loading_a_hostile_schema_ends_in_a_chain_or_a_sentence(name: str) -> No
     assert len(sentence) < 500
 
 
+@pytest.mark.long
 def test_ten_megabytes_of_schema_end_in_an_answer_or_an_error() -> None:
     schema = {"properties": {f"name {i}": {"description": "x" * 90, "type": "string"} for i in range(80_000)}}
     with contextlib.suppress(LogitloomError):

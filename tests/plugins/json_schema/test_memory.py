@@ -99,6 +99,7 @@ def test_a_state_goes_on_in_an_empty_memory_and_as_a_copy(place: int) -> None:
     assert tokens.may_end(at)
 
 
+@pytest.mark.long
 def test_states_of_equal_configurations_are_equal_in_another_process() -> None:
     states = []
     for schema, text in VARIED:

@@ -80,6 +80,7 @@ def constraint_of(schema: Any, vocabulary: Vocabulary = WORDS) -> SchemaConstrai
     return SchemaConstraint(SchemaAutomaton(compile_schema(schema, options)), vocabulary)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small bound, whatever was visited before, the same tokens are allowed, and one of them at every step."""

@@ -16,8 +16,7 @@ from tests.plugins.processors.driving import random_logits
 PROMPTS = [[1, 2, 3, 1, 2], [], [4, 4]]
 STEPS = 6
 
-#: All that sample or penalise in one chain; each processor alone is compiled by the conformance kit.
-#: All processors in one chain: each by itself is compiled by the conformance kit.
+#: All processors but those that dictate the first token, in one chain; the conformance kit compiles each alone.
 CHAINS = {"all": [label for label in SPECS if not label.startswith(("force_tokens", "suppress_tokens-begin"))]}
 
 
