@@ -23,7 +23,7 @@ class CheckedGrammar(Protocol):
         """The constraint that the grammar is over a vocabulary, for a width of logits.
 
         The states of a constraint are values; :class:`MatcherConstraint` makes such states for engines whose matchers
-        can only be copied and advanced.
+        can only be copied, read tokens and go back.
         """
         ...
 

@@ -268,19 +268,24 @@ class _LLGuidanceConstraint(MatcherConstraint):
     def accepting(self, matcher: Any) -> bool:
         return bool(matcher.is_accepting())
 
-    def after(self, matcher: Any, tokens: Sequence[int]) -> Any:
-        copied = matcher.deep_copy()
-        if copied.try_consume_tokens(tokens) == len(tokens):
-            return copied
-        self._check(copied)
-        return None
+    def copied(self, matcher: Any) -> Any:
+        return matcher.deep_copy()
+
+    def read(self, matcher: Any, tokens: Sequence[int]) -> bool:
+        if matcher.try_consume_tokens(tokens) == len(tokens):
+            return True
+        self._check(matcher)
+        return False
+
+    def go_back(self, matcher: Any, count: int) -> bool:
+        return bool(matcher.rollback(count))
 
     def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
+        address, nbytes = buffer.__array_interface__["data"][0], 4 * self.words
         if len(work) == 1:
-            row = buffer[work[0][1]]
-            work[0][0].unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
+            work[0][0].unsafe_compute_mask_ptr(address + nbytes * work[0][1], nbytes)
         else:
-            self.threads.unsafe_compute_mask_ptr(work, buffer.ctypes.data, 4 * self.words, len(buffer))
+            self.threads.unsafe_compute_mask_ptr(work, address, nbytes, len(buffer))
         for matcher, row_number in work:
             if matcher.is_error():
                 self._check(matcher)

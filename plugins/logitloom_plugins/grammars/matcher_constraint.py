@@ -1,8 +1,9 @@
 """Constraints over the matchers of a grammar engine: the state is the tokens, the matcher is a cached value.
 
 A matcher of an engine changes when it reads a token, exists in one process only, and cannot be compared. So it is no
-state. The state is the sequence of tokens (:class:`TokensRead`). The matcher after these tokens is found in a bounded
-memory, or made from a remembered matcher that reads the missing tokens.
+state. The state is the sequence of tokens (:class:`TokensRead`). A text that grows token by token is read by one
+matcher, which is remembered under each state that it goes through. Another matcher is made where a state is asked for
+that its matcher has left: a copy that goes back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, Constraint, State, TokenSet
-from logitloom.errors import BudgetExceeded, StateMismatch, VocabularyError
+from logitloom.errors import BudgetExceeded, LogitloomError, StateMismatch, VocabularyError
 from logitloom_plugins.grammars.completions import TokenCompletions
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar as ContextFree
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
@@ -33,14 +34,30 @@ __all__ = ["MatcherConstraint"]
 _CAPACITY: Final = 128 << 20
 _MATCHER_BYTES: Final = 8 << 10
 _TOKEN_BYTES: Final = 64
+_PLACE_BYTES: Final = 320
 
 _ALL: weakref.WeakSet[MatcherConstraint] = weakref.WeakSet()
+
+
+class _Reader:
+    """A matcher and the states that it went through since it was made. It is in the last of these."""
+
+    __slots__ = ("matcher", "places")
+
+    def __init__(self, matcher: Any, place: TokensRead) -> None:
+        self.matcher = matcher
+        self.places = [place]
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in memory, roughly."""
+        return _MATCHER_BYTES + _TOKEN_BYTES * self.places[0].length + _PLACE_BYTES * len(self.places)
 
 
 class MatcherConstraint(Constraint):
     """A grammar bound to a vocabulary, over the matchers of an engine; a subclass says how the matchers are used.
 
-    Subclasses implement the five methods below :attr:`fingerprint`, which get no states but matchers. They are called
+    Subclasses implement the seven methods below :attr:`fingerprint`, which get no states but matchers. They are called
     by one thread at a time.
 
     Args:
@@ -57,6 +74,7 @@ class MatcherConstraint(Constraint):
 
     _buffer: NDArray[np.int32]
     _made_completions: TokenCompletions | None
+    _first: Any
 
     exact_least = False
     most_forced = 64  # each of them takes a mask of the engine
@@ -80,8 +98,10 @@ class MatcherConstraint(Constraint):
         self._rules = rules
         self.unlimited_because = unlimited_because
         self._kept_bits: NDArray[np.uint32] = self._bits_of_texts()
+        #: Token sets by the bits of their masks.
+        self._sets: dict[bytes, TokenSet] = self.memory.table("token sets")
         self._begin()
-        self._matcher(NOTHING_READ)  # the engine's objections to the grammar are raised now
+        self._unread()  # the engine's objections to the grammar are raised now
         _ALL.add(self)
 
     @property
@@ -105,8 +125,16 @@ class MatcherConstraint(Constraint):
         """Whether the text may end here."""
 
     @abstractmethod
-    def after(self, matcher: Any, tokens: Sequence[int]) -> Any:
-        """A new matcher that has read more tokens with text; ``None`` if they are not allowed."""
+    def copied(self, matcher: Any) -> Any:
+        """A copy that shares nothing that changes."""
+
+    @abstractmethod
+    def read(self, matcher: Any, tokens: Sequence[int]) -> bool:
+        """Let a matcher read tokens with text; ``False`` if they are not allowed. One that is not changes nothing."""
+
+    @abstractmethod
+    def go_back(self, matcher: Any, count: int) -> bool:
+        """Let a matcher forget the last tokens; ``False`` if it cannot."""
 
     @abstractmethod
     def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
@@ -125,11 +153,18 @@ class MatcherConstraint(Constraint):
         read = _tokens_read(state)
         following = read.then(token)
         with self._lock:
-            if following not in self._matchers:
-                matcher = self.after(self._matcher(read), [token])
-                if matcher is None:
+            if following not in self._readers:
+                reader = self._reader(read)
+                try:
+                    allowed = self.read(reader.matcher, [token])
+                except LogitloomError:
+                    self._drop(reader)
+                    raise
+                if not allowed:
                     return None
-                self._remember(following, matcher)
+                reader.places.append(following)
+                self._readers[following] = reader
+                self._make_room(_PLACE_BYTES)
         return following
 
     def may_end(self, state: State) -> bool:
@@ -139,20 +174,27 @@ class MatcherConstraint(Constraint):
 
     def allowed(self, state: State) -> TokenSet:
         """The tokens that the engine allows."""
-        return self.allowed_many([state])[0]
+        return self._filled([_tokens_read(state)])[0]
 
     def allowed_many(self, states: Sequence[State]) -> list[TokenSet]:
         """The tokens that the engine allows in each state, found by its threads at once."""
-        if not states:
-            return []
         distinct = list(dict.fromkeys(map(_tokens_read, states)))
-        with self._lock:
-            if len(self._buffer) < len(distinct):
-                self._buffer = np.zeros((len(distinct), self.words), dtype=np.int32)
-            # The engine changes a matcher even when it computes a mask, so the lock covers the whole loop.
-            self.fill([(self._matcher(state), i) for i, state in enumerate(distinct)], self._buffer)
-            found = {state: self._token_set(row) for state, row in zip(distinct, self._buffer, strict=False)}
+        found = dict(zip(distinct, self._filled(distinct), strict=True)) if states else {}
         return [found[_tokens_read(state)] for state in states]
+
+    def _filled(self, states: list[TokensRead]) -> list[TokenSet]:
+        with self._lock:
+            if len(self._buffer) < len(states):
+                self._buffer = np.zeros((len(states), self.words), dtype=np.int32)
+            # The engine changes a matcher even when it computes a mask, so the lock covers the whole loop.
+            try:
+                self.fill([(self._matcher(state), row) for row, state in enumerate(states)], self._buffer)
+            except LogitloomError:
+                # A matcher that has failed is of no more use.
+                self._first = None
+                self.forget()
+                raise
+            return [self._token_set(self._buffer[row]) for row in range(len(states))]
 
     # --- distance to the end --------------------------------------------------------------------------------------
 
@@ -191,9 +233,8 @@ class MatcherConstraint(Constraint):
         # A forked child has a lock, threads and matchers of its own, because another thread may have held the lock.
         self._lock = threading.RLock()
         self._buffer = np.zeros((0, self.words), dtype=np.int32)
-        self._matchers: OrderedDict[TokensRead, Any] = OrderedDict()
-        self._room = _CAPACITY
-        self._first: Any = None
+        self.forget()
+        self._first = None
         self._threads: Any = None
         self._made_completions = None
 
@@ -207,43 +248,64 @@ class MatcherConstraint(Constraint):
     def forget(self) -> None:
         """Drop all matchers; they are made again by reading tokens when they are needed."""
         with self._lock:
-            self._matchers.clear()
+            #: By state the matcher that is there, or that was there and went on.
+            self._readers: dict[TokensRead, _Reader] = {}
+            #: The same, each once, the one that was asked for last at the end.
+            self._used: OrderedDict[_Reader, None] = OrderedDict()
             self._room = _CAPACITY
 
-    def _remember(self, state: TokensRead, matcher: Any) -> None:
-        self._matchers[state] = matcher
-        self._room -= _weight(state)
-        while self._room < 0 and len(self._matchers) > 1:
-            oldest, _ = self._matchers.popitem(last=False)
-            self._room += _weight(oldest)
+    def _make_room(self, nbytes: int) -> None:
+        """Take room for something new; matchers that were not asked for are dropped where there is none."""
+        self._room -= nbytes
+        while self._room < 0 and len(self._used) > 1:
+            self._drop(next(iter(self._used)))
+
+    def _drop(self, reader: _Reader) -> None:
+        del self._used[reader]
+        self._room += reader.nbytes
+        for place in reader.places:
+            if self._readers.get(place) is reader:
+                del self._readers[place]
 
     def _matcher(self, state: TokensRead) -> Any:
-        """The matcher of a state: the remembered matcher, or a copy of the nearest remembered ancestor that reads the
-        rest.
-        """
-        found = self._matchers.get(state)
-        if found is not None:
-            self._matchers.move_to_end(state)
-            return found
-        missing: list[int] = []
-        at = state
-        while found is None and at.before is not None:
+        """The matcher that has read exactly some tokens, to be asked; only that of a reader may be changed."""
+        return self._unread() if state.before is None else self._reader(state).matcher
+
+    def _unread(self) -> Any:
+        if self._first is None:
+            self._first = self.first_matcher()
+        return self._first
+
+    def _reader(self, state: TokensRead) -> _Reader:
+        """The reader whose matcher has read exactly some tokens."""
+        found = self._readers.get(state)
+        if found is None or found.places[-1] != state:
+            found = self._readers[state] = _Reader(self._made(state), state)
+            self._used[found] = None
+            self._make_room(found.nbytes)
+        else:
+            self._used.move_to_end(found)
+        return found
+
+    def _made(self, state: TokensRead) -> Any:
+        """A new matcher that has read some tokens: a copy of the nearest one, which goes back and reads the rest."""
+        at, missing = state, list[int]()
+        while at.before is not None:
+            nearest = self._readers.get(at)
+            if nearest is not None:
+                matcher = self.copied(nearest.matcher)
+                more = nearest.places[-1].length - at.length
+                if not more or self.go_back(matcher, more):
+                    break
             missing.append(at.token)
             at = at.before
-            found = self._matchers.get(at)
-        if found is None:
-            if self._first is None:
-                self._first = self.first_matcher()
-            found = self._first
-        if not missing:
-            return found
-        matcher = self.after(found, missing[::-1])
-        if matcher is None:
+        else:
+            matcher = self.copied(self._unread())
+        if missing and not self.read(matcher, missing[::-1]):
             raise StateMismatch(
                 f"A state of {state.length} tokens was given to a grammar that does not allow them: "
                 f"{self.vocabulary.decode(state.tokens())!r:.200}. Give a state to an equal constraint only."
             )
-        self._remember(state, matcher)
         return matcher
 
     # --- masks ----------------------------------------------------------------------------------------------------
@@ -256,21 +318,28 @@ class MatcherConstraint(Constraint):
         return np.packbits(kept, bitorder="little").view(np.uint32)
 
     def _token_set(self, row: NDArray[np.int32]) -> TokenSet:
+        """The ids of a mask. Equal masks have one set: most states of a text have the mask of an earlier one."""
         allowed = row.view(np.uint32) & self._kept_bits
-        many = int(np.bitwise_count(allowed).sum()) > self.vocab_size // 2
-        bits = ~allowed if many else allowed
-        used = bits.nonzero()[0]
-        words, bit_numbers = np.unpackbits(
-            bits[used].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little"
-        ).nonzero()
-        ids = (32 * used[words] + bit_numbers).astype(np.int32)
-        ids = ids[: np.searchsorted(ids, self.vocab_size)]
-        ids.flags.writeable = False
-        return TokenSet(not many, ids)
+        key = allowed.tobytes()
+        known: TokenSet | None = self._sets.get(key)
+        if known is None:
+            many = int(np.bitwise_count(allowed).sum()) > self.vocab_size // 2
+            ids = _ids_of(~allowed if many else allowed)
+            ids = ids[: np.searchsorted(ids, self.vocab_size)]
+            ids.flags.writeable = False
+            known = TokenSet(not many, ids)
+            self.memory.note(ids, nbytes=len(key))
+            self._sets[key] = known
+        return known
 
 
-def _weight(state: TokensRead) -> int:
-    return _MATCHER_BYTES + _TOKEN_BYTES * state.length
+def _ids_of(bits: NDArray[np.uint32]) -> NDArray[np.int32]:
+    """The numbers of the bits that are set."""
+    used = bits.nonzero()[0]
+    if 4 * len(used) > len(bits):
+        return np.unpackbits(bits.view(np.uint8), bitorder="little").view(np.bool_).nonzero()[0].astype(np.int32)
+    at = np.unpackbits(bits[used].view(np.uint8), bitorder="little").view(np.bool_).nonzero()[0]
+    return (32 * used.take(at >> 5) + (at & 31)).astype(np.int32)
 
 
 def _tokens_read(state: State) -> TokensRead:

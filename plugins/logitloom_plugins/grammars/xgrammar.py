@@ -218,9 +218,15 @@ class _XGrammarConstraint(MatcherConstraint):
     def accepting(self, matcher: Any) -> bool:
         return bool(matcher.is_completed())
 
-    def after(self, matcher: Any, tokens: Sequence[int]) -> Any:
-        copied = matcher.fork()
-        return copied if all(copied.accept_token(token) for token in tokens) else None
+    def copied(self, matcher: Any) -> Any:
+        return matcher.fork()
+
+    def read(self, matcher: Any, tokens: Sequence[int]) -> bool:
+        return all(map(matcher.accept_token, tokens))
+
+    def go_back(self, matcher: Any, count: int) -> bool:
+        matcher.rollback(count)
+        return True
 
     def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
         if len(work) == 1:

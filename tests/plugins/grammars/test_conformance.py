@@ -184,7 +184,7 @@ def test_long_texts_are_states_like_short_ones(engine: Any) -> None:
 
 
 def test_the_memory_of_matchers_is_bounded(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("logitloom_plugins.grammars.matcher_constraint._CAPACITY", 1 << 17)
+    monkeypatch.setattr("logitloom_plugins.grammars.matcher_constraint._CAPACITY", 1 << 15)
     words = mixed()
     small, bound = bound_to(engine, RECURSIVE["brackets"][0], words), None
     monkeypatch.undo()
@@ -192,8 +192,43 @@ def test_the_memory_of_matchers_is_bounded(engine: Any, monkeypatch: pytest.Monk
     single = {token: i for i, token in reversed(list(enumerate(words.token_bytes)))}
     texts = [b"(" * n + b"[" * m for n in range(8) for m in range(8)]
     states = [follow(small, [single[bytes([byte])] for byte in text]) for text in texts]
-    assert len(small._matchers) < len(states)
+    assert len(small._readers) < len(states)
     assert [allowed(small, state) for state in states] == [allowed(bound, state) for state in states]
+
+
+def test_one_matcher_reads_a_text_and_another_one_each_text_that_branches_off(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = mixed()
+    bound, fresh = (bound_to(engine, RECURSIVE["arithmetic"][0], words) for _ in range(2))
+    made, copied = list[None](), type(bound).copied
+    single = {token: i for i, token in reversed(list(enumerate(words.token_bytes)))}
+    ids = [single[bytes([byte])] for byte in b"(1+2)*(3-(4+" * 20]
+    with monkeypatch.context() as counting:
+        counting.setattr(type(bound), "copied", lambda *given: made.append(None) or copied(*given))
+        states = [bound.start()]
+        for token in ids:
+            assert token in bound.allowed(states[-1])
+            bound.may_end(states[-1])
+            states.append(bound.advance(states[-1], token))
+        assert len(made) == 1
+        # A second text leaves the first one in its middle; both go on.
+        one, other = states[-1], bound.advance(states[96], single[b"-"])
+        for token in ids:
+            one, other = bound.advance(one, token), bound.advance(other, token)
+            assert allowed(bound, one)
+            assert allowed(bound, other)
+        assert len(made) == 2
+    for state in (states[0], states[50], states[-1], one, other):
+        assert allowed(bound, state) == allowed(fresh, state)
+
+
+def test_states_with_equal_masks_share_a_token_set(engine: Any) -> None:
+    words = mixed()
+    bound = bound_to(engine, RECURSIVE["brackets"][0], words)
+    single = {token: i for i, token in reversed(list(enumerate(words.token_bytes)))}
+    states = [follow(bound, [single[b"("]] * count) for count in (1, 2, 3)]
+    assert len({id(bound.allowed(state)) for state in states}) == 1
 
 
 def test_a_state_of_another_grammar_is_refused(engine: Any) -> None:
