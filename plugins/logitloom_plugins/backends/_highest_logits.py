@@ -176,7 +176,7 @@ def _block_size(x: NDArray[Any], k: int) -> int:
 
 
 def _folded(maxima: NDArray[Any], k: int) -> NDArray[Any]:
-    """The maxima of larger blocks. Their k-th largest is a bound too, hardly lower, and sooner selected."""
+    """The maxima of larger blocks, of which the k-th largest is a bound too, hardly lower, and sooner selected."""
     while (half := maxima.shape[1] // 2) >= _COARSE * k and maxima.shape[1] % 2 == 0:
         maxima = np.maximum(maxima[:, :half], maxima[:, half:])
     return maxima

@@ -228,7 +228,7 @@ class TorchBackend(Backend):
         return _MEMORY if self._shared(logits) and _writable(logits) else None
 
     def address(self, array: Array, dtype: str, written: bool = False) -> int | None:
-        """That of the tensor's memory, on the CPU."""
+        """The address of the tensor's memory, on the CPU."""
         if not self.on_host or array.dtype is not _READ[dtype] or array.requires_grad or array.is_neg():
             return None
         if torch.compiler.is_compiling() or not array.is_contiguous():

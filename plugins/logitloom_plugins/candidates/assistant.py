@@ -18,7 +18,7 @@ class Assistant(ModelDrafts):
     """Draft with a smaller model of the same tokenizer.
 
     The model keeps a cache of its own, cropped to what was accepted; it may live on another backend or device than
-    the target. It is only read.
+    the target. The weights are only read.
 
     References:
         Y. Leviathan, M. Kalman, Y. Matias, "Fast inference from transformers via speculative decoding", 2023.

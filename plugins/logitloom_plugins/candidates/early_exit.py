@@ -19,7 +19,8 @@ class EarlyExit(ModelDrafts):
     """Draft with the first layers of the target model and its output head.
 
     Needs a model adapter with ``first_layers(n)``, which returns an adapter that shares the weights and runs ``n``
-    layers. It helps with models that were trained for it; any other gives the same output, only no faster.
+    layers. Drafts are good from models that were trained for early exits; any
+    other model gives the same output, only no faster.
 
     References:
         M. Elhoushi et al., "LayerSkip: enabling early exit inference and self-speculative decoding", 2024.

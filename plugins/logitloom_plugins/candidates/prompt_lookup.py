@@ -21,9 +21,9 @@ _TRIES = 4
 class PromptLookup(Configured):
     """Draft the continuation of an earlier occurrence of the last n-gram, for texts that repeat their input.
 
-    The draft follows the first occurrence of the longest n-gram at the end of the text that occurs earlier, too. It is
-    cut off before the first token that the constraints of the chain forbid. If nothing is left, the next occurrence is
-    tried.
+    The draft follows the first occurrence of the longest n-gram at the end of the text that occurs earlier, too. A
+    draft is cut off before the first token that the constraints of the chain forbid. If nothing is left, the next
+    occurrence is tried.
 
     Example:
         >>> from logitloom import Vocabulary

@@ -1,6 +1,6 @@
 """Loops over tables of the bytes of characters, compiled by Numba.
 
-They are functions of :class:`logitloom.automata.automaton_kernels.AutomatonKernels`.
+The loops are functions of :class:`logitloom.automata.automaton_kernels.AutomatonKernels`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _classes(edges: Any, set_starts: Any) -> tuple[Any, Any, Any]:  # pragma: no
     fresh = np.empty(2 * segments + 2, dtype=np.int64)
     classes, none = 1, 0
     for each in range(sets):
-        # Each set divides the classes in two. They are numbered in the order of their first characters.
+        # Each set divides the classes in two; new classes are numbered in the order of their first characters.
         fresh[: 2 * classes] = -1
         begin, at, classes = set_starts[each], set_starts[each], 0
         for segment in range(segments):

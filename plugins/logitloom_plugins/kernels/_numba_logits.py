@@ -73,7 +73,7 @@ def exponentials(x: Any, top: Any, total: Any) -> None:  # pragma: no cover - co
 
 @compiled(types.int32(types.int32), cache=True, nogil=True)
 def key_of(bits: Any) -> Any:  # pragma: no cover - compiled
-    """The key of a number from its bits: an int32 that sorts as the numbers do. It also maps a key back to the bits."""
+    """The key of a number from its bits: an int32 that sorts as the numbers do; of a key, the bits."""
     return np.int32(bits ^ np.int32(np.int32(bits >> 31) & np.int32(0x7FFFFFFF)))
 
 
@@ -528,7 +528,7 @@ def operate(
     tops, occurs = np.empty(-(-vocab // size), np.int32), np.zeros(-(-vocab // size), np.bool_)
     width, most = ids.shape[1], 0
     memory = memory_for(width)
-    # This comes after every statement that could raise, so an exception means that no token was entered.
+    # Counting comes after every statement that could raise, so an exception means that no token was entered.
     _count(tokens, rows, count, vocab, numbers)
     for row in range(rows):
         here = logits + 4 * row * vocab, row * vocab, vocab

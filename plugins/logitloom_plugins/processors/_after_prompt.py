@@ -109,7 +109,7 @@ _KINDS = {(False, False): _RestThenText, (True, False): _MustEnd, (False, True):
 class AfterPrompt(Constraint):
     """A constraint whose rows may begin with bytes that come before its text.
 
-    Its states are those of the inner constraint and :class:`Rest`. The bytes and the inner automaton are one automaton
+    A state is one of the inner constraint or a :class:`Rest`. The bytes and the inner automaton are one automaton
     over bytes, so a token may write the last of these bytes and the first of the inner text. While bytes are left, no
     token without text is allowed.
 
@@ -137,7 +137,7 @@ class AfterPrompt(Constraint):
 
     @property
     def fingerprint(self) -> bytes:
-        """That of the inner constraint, marked."""
+        """The fingerprint of the inner constraint, marked."""
         return hashlib.blake2b(self.inner.fingerprint, digest_size=16, person=b"after prompt").digest()
 
     def _of(self, state: State) -> Constraint:

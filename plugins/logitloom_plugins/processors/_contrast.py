@@ -137,8 +137,8 @@ def _finite(backend: Backend, x: Array) -> bool:
     """Whether ``[rows, vocab]`` has finite entries only; if not, a product of its rows with its first row is not
     finite.
 
-    A matrix times a vector reads memory faster than sums or extremes do. It may overflow; then the answer is no, and
-    the slower way is taken.
+    A matrix times a vector reads memory faster than sums or extremes do. The product may overflow; then the answer is
+    no, and the slower way is taken.
     """
     x = at_least_float32(backend, _constant(x))
     if not isinstance(x, np.ndarray):

@@ -65,7 +65,7 @@ class ExponentialDecayLengthPenalty(EndProcessor):
         beyond = backend.cast(xp.maximum(context.step - self.start, 0 * context.step), "float32")[:, None]
         index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
         ends = at_least_float32(backend, backend.gather(logits, index))
-        # That of a forbidden end is infinite.
+        # The logit of a forbidden end is infinite.
         size = xp.clip(xp.abs(ends), None, _WIDEST)
         if self.factor > 1.0:
             beyond = xp.clip(beyond, None, _MOST / math.log(self.factor))

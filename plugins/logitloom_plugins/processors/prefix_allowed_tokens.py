@@ -30,9 +30,9 @@ class PrefixAllowedTokens(Processor):
     """Allow only the ids that a function names.
 
     The function gets the number of the row at the start and the ids of the row (``[n] int32``, prompt included), and
-    returns the ids that may come next, end-of-sequence among them where the text may end. It is called once a step for
-    each row, and must depend on its arguments alone. Where a tokenizer is known, rows that have ended are left as they
-    are.
+    returns the ids that may come next, end-of-sequence among them where the text may end. The function is called once a
+    step for each row, and must depend on its arguments alone. Where a tokenizer is known, rows that have ended are left
+    as they are.
 
     Example:
         >>> from logitloom import processors

@@ -35,7 +35,7 @@ class WatermarkGreenlist(Processor):
     harder to guess, and slower to make. Prompts count as context; rows with fewer tokens than ``width`` are not marked.
 
     The lists equal those of transformers' ``WatermarkingConfig`` with the same options, so logitloom detects
-    transformers' marks and transformers detects logitloom's. They are drawn on the host. Drafts keep the mark: the
+    transformers' marks and transformers detects logitloom's. The lists are drawn on the host. Drafts keep the mark: the
     model verifies drafts under the marked distribution. A constraint in the same chain weakens the mark where the
     constraint leaves no choice; put the watermark before the constraint.
 

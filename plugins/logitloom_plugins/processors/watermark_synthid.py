@@ -46,7 +46,7 @@ class WatermarkSynthid(Processor):
     the token decide: ``p *= 1 + g - sum(g * p)``. A context that came before in the row is not marked again. The
     result is a log-probability.
 
-    Coins are those of transformers' ``SynthIDTextWatermarkingConfig`` with the same options. They are tossed on the
+    Coins are those of transformers' ``SynthIDTextWatermarkingConfig`` with the same options. Coins are tossed on the
     host: as many hashes as the vocabulary has tokens, for each row and key. Drafts keep the mark.
 
     Example:

@@ -147,7 +147,7 @@ def check_keywords(schema: Any, *, error: bool) -> None:
     Args:
         schema: a JSON Schema.
         error: whether each unknown keyword is an error. If not, those that look like a known keyword are one warning,
-            because others are annotations. Those that begin with ``x-`` are never reported.
+            because others are annotations. Keywords that begin with ``x-`` are never reported.
 
     Raises:
         UnsupportedSchema: naming the keywords and their places; also for a key that is no text.

@@ -25,7 +25,7 @@ _END_NAMES = (
 class TiktokenReader:
     """Turns a ``tiktoken.Encoding`` into a vocabulary; ranks are the tokens' bytes already.
 
-    Special tokens never stand for text. Those with a usual end name (``<|endoftext|>``, ``<|return|>``,
+    Special tokens never stand for text. Special tokens with a usual end name (``<|endoftext|>``, ``<|return|>``,
     ``<|im_end|>``, ...) become the end-of-sequence ids. Ids without a token are special, too.
     """
 

@@ -77,7 +77,7 @@ class ToolFormat:
         models: the models that write it, for the documentation.
         template: texts that all stand in a chat template of this format; of a list of texts, at least one.
         without: texts of which none stands in a chat template of this format.
-        variants: further ways to write a call: tables of the entries that differ. They are allowed where the text
+        variants: further ways to write a call: tables of the entries that differ. Variants are allowed where the text
             may also go on without a call.
 
     Example:
