@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from logitloom.automata import Budget, any_text
 from logitloom.automata.compilation_budget import BudgetTracker
-from logitloom.automata.lift.above_ascii import _above_ascii
+from logitloom.automata.lift.above_ascii import EVERYTHING, lost_above_ascii, states_above_ascii
+from logitloom.automata.lift.default_paths import ascii_columns
+from logitloom.automata.lift.endless_runs import lost_by_bytes
+from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_WORD
 from logitloom.automata.patterns.char_sets import category
 from logitloom.errors import LogitloomError
 from logitloom.vocabulary import Vocabulary
@@ -25,6 +28,7 @@ from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.states import TextState
 from logitloom_plugins.json_schema.tokens import content_walk, token_walk
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
+from logitloom_plugins.json_schema.values import moore_machine
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.formats import format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
@@ -74,7 +78,7 @@ def automata() -> list[MooreMachine]:
 @pytest.mark.parametrize("automaton", automata())
 def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(automaton: MooreMachine) -> None:
     itself = np.arange(automaton.states)
-    found = _above_ascii(automaton.next, automaton.byte_class, itself)
+    found = states_above_ascii(automaton.next, automaton.byte_class, itself)
     for state in range(0, automaton.states, 1 + automaton.states // 30):
         reached = after_characters(automaton, state)
         beyond = np.concatenate([reached[0x80:0xD800], reached[0xE000:]])
@@ -82,6 +86,61 @@ def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(automato
         everywhere = len(ends) == 1 and -1 not in ends
         assert (found[state] >= 0) == everywhere
         assert not everywhere or found[state] in ends
+
+
+@pytest.mark.parametrize("automaton", automata())
+def test_the_characters_that_end_runs_are_those_that_a_state_after_some_text_cannot_read(
+    automaton: MooreMachine,
+) -> None:
+    between = np.flatnonzero(np.frombuffer(automaton.boundaries, dtype=bool))
+    assert len(between) <= 64 or automaton.states > 200
+    reached = {state: after_characters(automaton, state) for state in between[:65].tolist()}
+    given = np.full(automaton.states, EVERYTHING)
+    columns = ascii_columns(automaton.byte_class[:128].tobytes())
+    found = lost_by_bytes(automaton.next, automaton.byte_class, given, columns)
+    if found is None:
+        assert len(between) > 64
+        return
+    own = dict(zip(between.tolist(), lost_above_ascii(automaton.next, automaton.byte_class, between), strict=True))
+    for state, targets in reached.items():
+        words, others = (targets[kind] == -1 for kind in (_WORDS, _OTHERS))
+        for lost, bit in ((words, HIGH_WORD), (others, HIGH_OTHER)):
+            assert bool(own[state] & bit) == lost.any() or (own[state] == EVERYTHING and (words.any() or others.any()))
+        runs, pending = {state}, [state]
+        while pending:
+            further = {*np.unique(reached[pending.pop()]).tolist()} - {-1} - runs
+            runs |= further
+            pending += further
+        dead = np.any([reached[each][:128] == -1 for each in runs], axis=0)
+        low, high, marks = found[state].tolist()
+        assert [bool((low | high << 64) >> code & 1) for code in range(128)] == dead.tolist()
+        assert marks == np.bitwise_or.reduce([own[each] for each in runs])
+
+
+@pytest.mark.parametrize("pattern", ["[0-9a-f]{8}-[0-9a-f]{4}", r"\w+\.ts$", "^.*?[.]", "x[^@]*@[^@.]+"])
+def test_a_walk_where_almost_any_text_may_come_visits_few_nodes(pattern: str) -> None:
+    machine = compile_schema({"type": "string", "pattern": pattern})
+    tokens = walked(machine, tekken())[1]
+    begun = tokens.advance(tokens.start, tekken().token_bytes.index(b'"'))
+    read, step = list[int](), content_walk._Table.step
+
+    def counted(table: Any, states: Any, characters: Any) -> Any:
+        read.append(len(states))
+        return step(table, states, characters)
+
+    with patch.object(content_walk._Table, "step", counted):
+        allowed = len(row_of(tokens, begun))
+    # Most nodes are below those at which all tokens are allowed. The last levels are not walked by arrays.
+    assert allowed > 100_000
+    assert sum(read) < 30_000
+    assert len(read) < 40
+
+
+def test_ranges_of_characters_above_ascii_that_lead_to_one_state_are_not_walked() -> None:
+    automaton = automata()[0]
+    with patch.object(moore_machine, "byte_sequences", wraps=moore_machine.byte_sequences) as sequences:
+        assert automaton.after_characters(automaton.start, 0x20AC, 0x10FFFF) == {automaton.start}
+    assert all(low > high for low, high in (call.args for call in sequences.call_args_list))
 
 
 @pytest.mark.parametrize("schema", [

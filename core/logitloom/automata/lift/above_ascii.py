@@ -13,16 +13,18 @@ from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED
 from logitloom.automata.patterns.char_sets import category
-from logitloom.automata.patterns.utf8 import high_partition
+from logitloom.automata.patterns.utf8 import byte_sequences, high_partition
 from logitloom.masks.kernels import KernelFailed
 
-__all__ = ["EVERYTHING", "Kinds", "kinds", "marks_above_ascii"]
+__all__ = ["EVERYTHING", "Kinds", "kinds", "lost_above_ascii", "marks_above_ascii", "states_above_ascii"]
 
 #: All bits of ``Trie.marks``.
 EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
 _VARIOUS: Final = -2
 #: The largest number of states that are tested for self-loops on all word characters; a test takes a millisecond.
 _MOST_ASKED: Final = 16
+#: The most states within characters that are visited to find the characters that one state cannot read.
+_MOST_VISITED: Final = 64
 
 
 class Kinds(NamedTuple):
@@ -80,7 +82,7 @@ def marks_above_ascii(
         with suppress(KernelFailed):
             return kernels.marks(*given, tuple(kinds()))
     states = np.arange(len(table))
-    same = _above_ascii(table, byte_class, states)
+    same = states_above_ascii(table, byte_class, states)
     marks = np.where((default >= 0) & (same == default), np.uint8(MALFORMED), EVERYTHING)
     # A state that loops on the letter U+00E9 and not on the sign U+00D7 may loop on exactly the word characters.
     at = (default == states).nonzero()[0]
@@ -93,7 +95,74 @@ def marks_above_ascii(
     return marks
 
 
-def _above_ascii(
+def lost_above_ascii(
+    table: NDArray[np.int32], byte_class: NDArray[np.uint8], states: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Which kinds of characters above ASCII a state cannot read.
+
+    Args:
+        table, byte_class: as above.
+        states: ``[n]``, states between characters.
+
+    Returns:
+        ``[n] uint8``, bits of ``Trie.marks``. A bit may be set needlessly where many characters cannot be read.
+    """
+    classes, continuing = byte_class.tobytes(), _columns(byte_class.tobytes(), 0x80, 0xBF)
+    within = table[:, continuing]
+    # By the number of bytes that are missing, per state whether all texts of so many bytes go on; the last is no state.
+    whole = [np.append(np.ones(len(table), dtype=bool), False)]
+    for _ in range(2):
+        whole.append(np.append(whole[-1][np.maximum(within, -1)].all(axis=1), False))
+    leads = table[np.ix_(states, _columns(classes, 0xC2, 0xF4))]
+    known: dict[bytes, int] = {}
+    found = []
+    for state, lead in zip(states.tolist(), leads, strict=True):
+        key = lead.tobytes()
+        if key not in known:
+            known[key] = _lost_kinds(state, table, classes, whole)
+        found.append(known[key])
+    return np.array(found, dtype=np.uint8)
+
+
+def _lost_kinds(state: int, table: NDArray[np.int32], classes: bytes, whole: list[NDArray[np.bool_]]) -> int:
+    """The bits of :func:`lost_above_ascii` for one state."""
+    lost, visited, partial = list[tuple[int, int]](), 0, 0
+    for sequence in byte_sequences(0x80, 0x10FFFF):
+        pending = [(state, 0, 0)]
+        while pending:
+            at, place, code = pending.pop()
+            first, last = sequence[place]
+            left = len(sequence) - place - 1
+            row = table[at].tolist()
+            visited += 1
+            if visited > _MOST_VISITED:
+                return int(EVERYTHING)
+            for byte in range(first, last + 1):
+                point = code << 6 | byte & (0x3F if place else 0x7F >> len(sequence))
+                target = row[classes[byte]]
+                if target < 0:
+                    lost.append((point << 6 * left, (point + 1 << 6 * left) - 1))
+                    partial |= HIGH_PARTIAL if left else 0
+                elif left and not (left < len(whole) and whole[left][target]):
+                    pending.append((target, place + 1, point))
+    if not lost:
+        return MALFORMED
+    low, high = np.array(lost).T
+    edges = _word_edges()
+    first_edge, last_edge = (edges.searchsorted(points, side="right") for points in (low, high))
+    same = first_edge == last_edge
+    words, others = bool((~same | (first_edge & 1 == 1)).any()), bool((~same | (first_edge & 1 == 0)).any())
+    return MALFORMED | partial | HIGH_WORD * words | HIGH_OTHER * others
+
+
+@cache
+def _word_edges() -> NDArray[np.int64]:
+    """The code points above ASCII at which word characters begin, and at which others begin after them."""
+    ranges = np.array(category("w", 0).high.ranges, dtype=np.int64)
+    return np.column_stack([ranges[:, 0], ranges[:, 1] + 1]).ravel()
+
+
+def states_above_ascii(
     table: NDArray[np.int32], byte_class: NDArray[np.uint8], reached: NDArray[np.integer[Any]]
 ) -> NDArray[np.integer[Any]]:
     """Per state, the value that all targets of characters above ASCII share; -1 for no target, -2 for differing values.

@@ -78,7 +78,8 @@ def _walk(
             paths, limit = table.paths(trie), ENDLESS
             continue
         if at.begin < at.end:
-            below, _ = one_by_one(trie, table, *pairs[at.begin : at.end].T)
+            nodes, states = pairs[at.begin : at.end].T
+            below, _ = one_by_one(trie, table, nodes, states, [])
             found = note(notes, trie.first.take(below), trie.own.take(below), at.found)
             at = at._replace(begin=at.end, found=found)
         if at.waiting:

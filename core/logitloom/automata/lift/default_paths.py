@@ -20,15 +20,12 @@ from logitloom.automata.automaton_kernels import AsciiClasses, AutomatonKernels,
 from logitloom.automata.deterministic.dfa import Dfa
 from logitloom.automata.deterministic.utf8_expansion import Utf8Expansion
 from logitloom.automata.lift.above_ascii import EVERYTHING, marks_above_ascii
+from logitloom.automata.lift.endless_runs import lost_by_characters, with_endless_runs
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
 
 __all__ = ["ascii_columns", "default_transitions", "dense_paths", "followed", "levels_of", "reads_on"]
 
 _CEILING_LOG2: Final = np.array([0, 0, *[(n - 1).bit_length() for n in range(2, 1 << 12)]], dtype=np.uint8)
-
-#: The largest table, and the most rounds, of a search for characters that every reachable state reads.
-_MOST_ENTRIES: Final = 1 << 12
-_MOST_ROUNDS: Final = 16
 
 _ZERO: Final = np.uint64(0)
 
@@ -57,53 +54,10 @@ def dense_paths(dfa: Dfa, trie: Trie) -> Paths:
         else:
             given = marks_of_characters(made_of, default)
         found = followed(kernels, source, ascii_part, default, given, levels)
-    if made_of is not None and made_of.high.classes and source.size <= _MOST_ENTRIES:
-        found = _with_endless_runs(found, made_of, ascii_part)
+    if made_of is not None:
+        found = with_endless_runs(found, lost_by_characters(made_of, ascii_part))
     low, high, marks = found
     return Paths(low, high, marks, level_of * (known + 1), known)
-
-
-def _with_endless_runs(
-    found: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]],
-    made_of: Utf8Expansion,
-    ascii_part: AsciiClasses,
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]:
-    """Paths, with the characters that no state reachable from a state can read where these are fewer.
-
-    In ``.*word.*`` every text without a line feed goes on, although letters of the word leave the default path.
-
-    Args:
-        found: low, high and marks of :class:`Paths`, level by level.
-        made_of: the automaton over characters.
-        ascii_part: its ASCII classes.
-    """
-    source = made_of.characters
-    dead = source < 0
-    ascii_dead = dead[:, ascii_part.columns]
-    word, other = made_of.high.kinds
-    high_dead = np.append(dead[:, made_of.split :], np.ones((len(source), 1), dtype=bool), axis=1)
-    by_word, by_other = (high_dead & word).any(axis=1), (high_dead & other).any(axis=1)
-    marks = np.where(by_word, HIGH_WORD, 0) | np.where(by_other, HIGH_OTHER, 0) | MALFORMED
-    marks = np.where(by_word | by_other, marks | HIGH_PARTIAL, marks)
-    bits = [np.bitwise_or.reduce(np.where(ascii_dead, part, _ZERO), axis=1) for part in ascii_part.bits]
-    # A column for the bytes that each state cannot read, and a last row for the dead state, which adds none.
-    lost = np.zeros((len(source) + 1, 3), dtype=np.uint64)
-    lost[:-1] = np.stack([*bits, marks.astype(np.uint64)], axis=1)
-    for _ in range(_MOST_ROUNDS):
-        reached = lost[:-1] | np.bitwise_or.reduce(lost[source], axis=1)
-        if np.array_equal(reached, lost[:-1]):
-            break
-        lost[:-1] = reached
-    else:
-        return found
-    low, high = found[0].reshape(-1, len(lost)).copy(), found[1].reshape(-1, len(lost)).copy()
-    kinds = found[2].reshape(-1, len(lost)).copy()
-    size = np.bitwise_count(low).astype(np.int64) + np.bitwise_count(high) + np.bitwise_count(kinds)
-    better = np.bitwise_count(lost[:-1]).sum(axis=1, dtype=np.int64) < size[:, :-1]
-    low[:, :-1] = np.where(better, lost[:-1, 0], low[:, :-1])
-    high[:, :-1] = np.where(better, lost[:-1, 1], high[:, :-1])
-    kinds[:, :-1] = np.where(better, lost[:-1, 2].astype(np.uint8), kinds[:, :-1])
-    return low.ravel(), high.ravel(), kinds.ravel()
 
 
 def reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[Any]) -> NDArray[np.bool_]:

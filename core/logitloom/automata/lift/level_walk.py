@@ -88,8 +88,12 @@ class WalkTable(ABC):
         return None
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
-        """The default paths of some states, or of all, for a walk of a trie."""
+        """The paths of some states, or of all, for a walk of a trie."""
         return NO_PATHS
+
+    def staying(self, trie: Trie) -> Paths:
+        """The default paths of all states with a loop, for a walk that keeps states."""
+        return self.paths(trie)
 
 
 class Walked(NamedTuple):
@@ -151,7 +155,7 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
             break
         thin = table.reads_single and not keep_states and len(below) < _THIN
         if thin and not _more_tokens_below(trie, nodes, _THIN_TOKENS):
-            for kind, found in zip((alive, dead), one_by_one(trie, table, nodes, states), strict=True):
+            for kind, found in zip((alive, dead), one_by_one(trie, table, nodes, states, left), strict=True):
                 kind.append(found)
             break
         table.fill(states)
@@ -167,10 +171,12 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
             elif not keep_states:
                 dead.append(below.take((~live).nonzero()[0]))
         if searches and len(nodes) > table.least_pairs and _more_tokens_below(trie, nodes, table.least_tokens):
-            known = _allowed_as_a_whole(trie, table, nodes, states)
             if keep_states and table.loops is not None:
                 # Most characters do not leave the state. A token that ends within a character does.
+                known = reads_on(table.staying(trie), trie, nodes, states)
                 known &= table.loops.take(states) & (trie.marks.take(nodes) & HIGH_PARTIAL == 0)
+            else:
+                known = _allowed_as_a_whole(trie, table, nodes, states)
             done = known.nonzero()[0]
             if len(done):
                 whole.append(nodes.take(done))
@@ -201,13 +207,16 @@ def _more_tokens_below(trie: Trie, nodes: NDArray[Any], most: int) -> bool:
 
 
 def one_by_one(
-    trie: Trie, table: WalkTable, nodes: NDArray[Any], states: NDArray[Any]
+    trie: Trie, table: WalkTable, nodes: NDArray[Any], states: NDArray[Any], left: list[list[int]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Walk below some pairs node by node: the nodes whose state is alive, and the first nodes whose state is dead."""
+    """Walk below some pairs node by node: the nodes whose state is alive, and the first nodes whose state is dead.
+
+    ``left`` gets the entries that the table leaves to the caller, as in :class:`Walked`.
+    """
     alive: list[int] = []
     dead: list[int] = []
     child_start, child_count, byte = trie.views
-    row_of, columns = table.row, table.columns
+    row_of, columns, leaves = table.row, table.columns, table.leaves
     pairs = zip(nodes.tolist(), states.tolist(), strict=True)
     stack = [(node, state) for node, state in pairs if child_count[node]]
     while stack:
@@ -215,6 +224,9 @@ def one_by_one(
         begin, row = child_start[node], row_of(state)
         for child in range(begin, begin + child_count[node]):
             target = row[columns[byte[child]]]
+            if target < -1 and leaves:
+                left.append([child, target])
+                continue
             if target < -1:
                 target = table.after(state, byte[child])
             if target < 0:

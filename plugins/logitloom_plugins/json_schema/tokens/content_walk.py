@@ -10,7 +10,7 @@ computed at each level.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Final
@@ -22,6 +22,7 @@ from logitloom.automata.automaton_kernels import Paths, automaton_kernels
 from logitloom.automata.lift.above_ascii import marks_above_ascii
 from logitloom.automata.lift.compiled_walk import compiled_positions
 from logitloom.automata.lift.default_paths import ascii_columns, default_transitions, followed, levels_of
+from logitloom.automata.lift.endless_runs import lost_by_bytes, with_endless_runs
 from logitloom.automata.lift.level_walk import WalkTable, level_walk
 from logitloom.automata.lift.trie import Trie
 from logitloom.automata.lift.trie_walk import characters_below
@@ -70,12 +71,16 @@ class _Table(WalkTable):
     # With fewer pairs, a level is not searched for subtrees that may be skipped.
     least_pairs = 64
     least_tokens = 0
+    reads_single = True
     leaves = True
 
     def __init__(self, automaton: ByteTable, states: int, first: int) -> None:
         self._table, self.states, self.first = automaton, states, first
+        self._entries = automaton.next.ravel().data
+        self._columns = automaton.byte_class.tobytes()
         #: Which subtrees may be skipped, by the height of the trie.
         self._paths: dict[int, Paths] = {}
+        self._staying: dict[int, Paths] = {}
 
     @property
     def automaton(self) -> ByteTable:
@@ -99,6 +104,16 @@ class _Table(WalkTable):
         found: Places = self._table.next[states, self._table.byte_class.take(read)]
         return found
 
+    def row(self, state: int) -> Sequence[int]:
+        """The entries of a state by column."""
+        width = self._table.next.shape[1]
+        return self._entries[state * width : (state + 1) * width]
+
+    @property
+    def columns(self) -> Sequence[int]:
+        """The column of each byte."""
+        return self._columns
+
     def paths(self, trie: Trie, states: Places | None = None) -> Paths:
         """Which characters leave the path that most characters take."""
         following, _, byte_class = self._table
@@ -109,10 +124,17 @@ class _Table(WalkTable):
             levels = max(heights - 1, 0).bit_length() if following.shape[0] <= _MOST_FOLLOWED else 0
             default = default_transitions(following, columns)
             given = marks_above_ascii(following, byte_class, default)
-            low, high, marks = followed(kernels, following, columns, default, given, levels)
+            found = followed(kernels, following, columns, default, given, levels)
             rows = levels_of(trie, levels) * (len(following) + 1)
-            self._paths[heights] = Paths(low, high, marks, rows, len(following))
+            self._staying[heights] = Paths(*found, rows, len(following))
+            runs = with_endless_runs(found, lost_by_bytes(following, byte_class, given, columns))
+            self._paths[heights] = Paths(*runs, rows, len(following))
         return self._paths[heights]
+
+    def staying(self, trie: Trie) -> Paths:
+        """See :class:`.WalkTable`."""
+        self.paths(trie)
+        return self._staying[trie.longest]
 
     @property
     def size(self) -> int:

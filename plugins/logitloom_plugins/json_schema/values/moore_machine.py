@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from logitloom.automata import DEAD, BudgetTracker, Dfa
 from logitloom.automata.deterministic.product import product
 from logitloom.automata.deterministic.reach import ends_reachable, steps_to
+from logitloom.automata.lift.above_ascii import states_above_ascii
 from logitloom.automata.patterns.utf8 import byte_sequences
 
 __all__ = [
@@ -250,11 +251,20 @@ class MooreMachine(Dfa):
             self._few[state] = found
         return self._few[state]
 
+    @cached_property
+    def _above_ascii(self) -> list[int]:
+        """Per state the state after all characters above ASCII; negative if there is none."""
+        found: list[int] = states_above_ascii(self.next, self.byte_class, np.arange(self.states)).tolist()
+        return found
+
     def after_characters(self, state: int, low: int, high: int) -> frozenset[int]:
         """The states after one character of a range of code points; ``DEAD`` is one of them if some cannot come."""
         known = self._after.get((state, low, high))
         if known is None:
             found: set[int] = set()
+            if high >= 0x80 and self._above_ascii[state] >= 0:
+                # Most states that are asked are such states, and each range takes many steps.
+                found, high = {self._above_ascii[state]}, 0x7F
             for sequence in byte_sequences(low, high):
                 states = {state}
                 for first, last in sequence:
