@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from logitloom_plugins.json_schema.folds.machine import Machine, accepts
+from logitloom_plugins.json_schema.folds.completion import short_contents
+from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
+from logitloom_plugins.json_schema.folds.completion.different_items import items_before
+from logitloom_plugins.json_schema.folds.machine import Machine, accepts, read
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.grammar import objects
@@ -141,3 +146,52 @@ def test_of_texts_the_listed_ones_are_accepted(alphabet: str) -> None:
         machine = compile_schema({"enum": listed})
         for text in [*every, listed[-1] + "a"]:
             assert accepts(machine, json.dumps(text)) == (text in listed), (step, text)
+
+
+def test_one_more_of_many_different_objects_is_compared_by_its_members() -> None:
+    looked_up: list[bytes] = []
+
+    class Counted(dict[bytes, Any]):
+        def __getitem__(self, text: bytes) -> Any:
+            looked_up.append(text)
+            return super().__getitem__(text)
+
+    counts = []
+    for count in (20, 80):
+        machine = compile_schema({"type": "array", "uniqueItems": True, "items": {"type": "object"}})
+        machine.items.values = Counted()
+        before = json.dumps([{"id": index, "name": f"n{index}"} for index in range(count)], separators=(",", ":"))
+        position = read(machine, before[:-1].encode())
+        looked_up.clear()
+        assert position is not None
+        assert machine.read(position, b',{"id":0,"name":"n1"') is not None
+        assert machine.read(position, b',{"name":"n1","id":1}') is None
+        counts.append(len(looked_up))
+    assert counts[0] == counts[1]
+
+
+def test_earlier_strings_are_not_decoded_again_for_a_completion() -> None:
+    machine = compile_schema({"type": "array", "uniqueItems": True, "minItems": 40})
+    texts = ['"a\\n"', '"\\u00e9"', '"\\ud83d\\ude42"', '"b/c"', '"\\/"', '"\\""', "1.0", "null"]
+    position = read(machine, ("[" + ",".join(texts) + ",").encode())
+    assert position is not None
+    with mock.patch.object(short_contents.json, "loads", side_effect=AssertionError):
+        found = items_before(machine, position.items)
+    assert list(found) == [short_contents.canonical(text.encode()) for text in texts]
+
+
+def test_a_search_for_another_item_ends_at_the_first_that_has_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[int] = []
+    short_values = ContentTexts.short_values
+
+    def counted(*asked: Any) -> Iterator[Any]:
+        for each in short_values(*asked):
+            listed.append(1)
+            yield each
+
+    schema = {"type": "array", "uniqueItems": True, "minItems": 40, "items": {"type": "string"}}
+    automaton = SchemaAutomaton(compile_schema(schema))
+    monkeypatch.setattr(ContentTexts, "short_values", counted)
+    assert json.loads(automaton.completion(automaton.start()) or b"") != []
+    # Before the item of some number come those before it.
+    assert len(listed) <= 40 * 41 // 2

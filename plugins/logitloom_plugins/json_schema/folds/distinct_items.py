@@ -167,11 +167,8 @@ class DistinctItems:
             return self._items.recurring(frame.entry).strings
         known = self._names.get(frame)
         if known is None:
-            members = [
-                *self._items.listed(frame.entry.done),
-                *[m for w in frame.entry.candidates for m in self._items.values[w][1]],
-            ]
-            known = sorted({name for name, _ in members})
+            here = [name for name, _ in self._items.listed(frame.entry.done)]
+            known = sorted({*here, *self._items.names(frame.entry.candidates)})
             if self._remembered > _MOST_REMEMBERED:
                 self._names, self._remembered = {}, 0
             self._names[frame] = known

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import insort
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from logitloom_plugins.json_schema.grammar.names import Linked
@@ -127,6 +128,10 @@ class ItemReader:
     def __init__(self) -> None:
         self.values: dict[bytes, tuple[str, Entry]] = {}
         self.digits = 0
+        #: By name the values of members, and by the place and the canonical text of an item or member the arrays and
+        #: objects that have it. The place of an item is its index, that of a member its name.
+        self._members: dict[bytes, dict[bytes, bytes]] = {}
+        self._having: dict[tuple[bytes | int, bytes], set[bytes]] = {}
         self._listed: dict[Linked[Entry], tuple[Entry, ...]] = {}
         self._listed_size = 0
         #: Results of :meth:`recurring`: by the items of an outermost array, or by another container.
@@ -208,8 +213,8 @@ class ItemReader:
         # Readers of JSON keep only the last of several members with one name, so a second one would change the value.
         if any(name == other for other, _ in self.listed(frame.entry.done)):
             return None
-        left = [w for w in frame.entry.candidates if any(name == other for other, _ in self.values[w][1])]
-        return ItemPosition(Linked(frame.entry._replace(name=name, candidates=frozenset(left)), frame.before), "colon")
+        left = frame.entry.candidates.intersection(self._members.get(name, ()))
+        return ItemPosition(Linked(frame.entry._replace(name=name, candidates=left), frame.before), "colon")
 
     def _number_ended(self, frame: Linked[Container], text: bytes) -> ItemPosition | None:
         negative, digits, exponent = number_of(text)
@@ -220,17 +225,32 @@ class ItemReader:
 
     def _ended(self, frame: Linked[Container], text: bytes, kind: str, content: Entry) -> ItemPosition | None:
         """The position after a value with some canonical text."""
-        self.values[text] = kind, content
+        if text not in self.values:
+            self.values[text] = kind, content
+            self._note(text, kind, content)
         container, done, name, candidates = frame.entry
         if container == "distinct" and text in self.listed(done):
             return None
-        entry = (name, text) if container == "object" else text
-        following: Linked[Entry] = Linked(entry, done)
-        if container == "object":
-            left = [whole for whole in candidates if entry in self.values[whole][1]]
-        else:
-            left = [whole for whole in candidates if self.values[whole][1][following.length - 1 :][:1] == (entry,)]
-        return ItemPosition(Linked(Container(container, following, None, frozenset(left)), frame.before), "next")
+        following: Linked[Entry] = Linked((name, text) if container == "object" else text, done)
+        place = following.length - 1 if name is None else name
+        left = candidates.intersection(self._having.get((place, text), ()))
+        return ItemPosition(Linked(Container(container, following, None, left), frame.before), "next")
+
+    def _note(self, text: bytes, kind: str, content: Entry) -> None:
+        """Note which members or items a new value has."""
+        if kind == "object":
+            for name, value in content:
+                self._members.setdefault(name, {})[text] = value
+                self._having.setdefault((name, value), set()).add(text)
+        elif kind == "array":
+            for index, item in enumerate(content):
+                self._having.setdefault((index, item), set()).add(text)
+
+    def names(self, candidates: frozenset[bytes]) -> Iterable[bytes]:
+        """The names of members that some objects have."""
+        if len(candidates) < len(self._members):
+            return [name for whole in candidates for name, _ in self.values[whole][1]]
+        return [name for name, having in self._members.items() if not candidates.isdisjoint(having)]
 
     def recurring(self, container: Container) -> Recurring:
         """The values of the next item, or of the member whose name was read, with which an earlier item can recur."""
@@ -256,9 +276,10 @@ class ItemReader:
     def _next_values(
         self, kind: str, done: Linked[Entry] | None, name: bytes | None, candidates: frozenset[bytes]
     ) -> set[bytes]:
-        wholes = [self.values[whole][1] for whole in candidates]
         if name is not None:
-            return {value for members in wholes for other, value in members if other == name}
+            having = self._members.get(name, {})
+            return {having[whole] for whole in candidates}
+        wholes = [self.values[whole][1] for whole in candidates]
         count = 0 if done is None else done.length
         return {
             *[items[count] for items in wholes if len(items) > count],

@@ -41,7 +41,9 @@ def items_before(machine: Machine, position: ItemPosition) -> tuple[Canonical, .
     frame = position.frame
     if frame is None or frame.before is not None:
         return ()
-    return tuple([canonical(item) for item in machine.items.listed(frame.entry.done)])
+    items = machine.items.listed(frame.entry.done)
+    # The canonical text of a string is that of a reader already.
+    return tuple([item.decode() if item[:1] == b'"' else canonical(item) for item in items])
 
 
 class DifferentItems:

@@ -101,8 +101,11 @@ def other_values(texts: LocalTexts, demand: ValueConstraint, items: tuple[Canoni
 
     def add(listed: list[tuple[Output, bytes, Canonical]]) -> None:
         for truth, text, value in listed:
-            if truth not in found and value not in taken:
+            if value not in taken and truth not in found:
                 found[truth] = text
+                if not demand.extras:
+                    # There is one truth vector.
+                    return
 
     for kind in _LITERALS:
         formulas = values.of_type(demand, kind) if not found else ()
