@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -80,10 +80,12 @@ class ByteRules:
         alike: the first position with the same ``follow`` and ``last``.
         rest: a shortest text from after the position to the end of the rule, by rank (:data:`ORDER`); ``None`` if there
             is no such text of usable bytes.
+        byte_class: ``[256] uint8``: bytes of one class are in the same byte sets.
         first: by rule, the positions at which the rule may begin.
         start: the rule that a whole text follows.
-        growth: ``[256]``: the most bytes by which reading a byte can make the shortest completion longer; ``None`` if
-            the rest of some rule has no text.
+        growth: ``[257, 256] int32``: the most bytes by which reading a byte (column) after another byte (row; 256 for
+            the start of the text) can make the shortest completion longer; ``None`` if the rest of some rule has no
+            text.
 
     Raises:
         BudgetExceeded: if the grammar has too many positions or rules, or a shortest text is too long.
@@ -115,6 +117,8 @@ class ByteRules:
         self.follow: list[tuple[int, ...]] = [tuple(dict.fromkeys(after)) for after in self._follow]
         known: dict[tuple[tuple[int, ...], bool], int] = {}
         self.alike = [known.setdefault((self.follow[at], self.last[at]), at) for at in range(len(self.follow))]
+        self.byte_class = _byte_classes(self.mask)
+        self._followed = 0
         self.rest = self._shortest(usable)
         self.growth = self._most_growth()
 
@@ -259,43 +263,71 @@ class ByteRules:
                     reached(position)
         return rest
 
-    def _most_growth(self) -> NDArray[np.int64] | None:
+    def _most_growth(self) -> NDArray[np.int32] | None:
         """:attr:`growth`."""
         if None in self.rest:
             return None
         rest = [len(text) for text in self.rest if text is not None]
+        by_byte = self.byte_class.tolist()
+        members = [0] * (max(by_byte) + 1)
+        for byte, number in enumerate(by_byte):
+            members[number] |= 1 << byte
+        classes_of = lru_cache(maxsize=None)(lambda mask: [kind for kind, each in enumerate(members) if each & mask])
+        begins, ends = self._border_bytes(self.first), self._border_bytes(self._last_positions())
         named = [[at for at in first if self.called[at] >= 0] for first in self.first]
-        if len(named) * (sum(map(len, named)) + len(named)) > _MOST_FOLLOWED:
-            raise BudgetExceeded("The grammar has too many rules that begin with each other.")
-        own = [max((rest[at] for at in first), default=0) for first in self.first]
-        begins = self._first_bytes(named)
-        deepest = [self._deepest(rule, rest, named, own) for rule in range(len(named))]
-        found = [0] * max(256, max(mask.bit_length() for mask in self.mask))
+        starts = [self.mask[at] if rule < 0 else begins[rule] for at, rule in enumerate(self.called)]
+        deepest = [
+            {kind: self._deepest(rule, members[kind], rest, named, starts) for kind in classes_of(mask)}
+            for rule, mask in enumerate(begins)
+        ]
+        found = np.zeros((len(members) + 1, len(members)), dtype=np.int32)
         for position, after in enumerate(self.follow):
+            grown: dict[int, int] = {}
             for at in after:
-                rule = self.called[at]
-                grown = rest[at] - rest[position] + (deepest[rule] if rule >= 0 else 0)
-                if grown > 0:
-                    for byte in _members(begins[rule] if rule >= 0 else self.mask[at]):
-                        found[byte] = max(found[byte], grown)
-        return np.array(found, dtype=np.int64)
+                rule, more = self.called[at], rest[at] - rest[position]
+                for kind in classes_of(starts[at]):
+                    size = more + deepest[rule][kind] if rule >= 0 else more
+                    if size > grown.get(kind, 0):
+                        grown[kind] = size
+            if grown:
+                rule = self.called[position]
+                mask = ends[rule] if rule >= 0 else self.mask[position]
+                where = np.ix_([len(members)] if position == BEGIN else classes_of(mask), [*grown])
+                found[where] = np.maximum(found[where], [*grown.values()])
+        return found[np.ix_([*by_byte, len(members)], by_byte)]
 
-    def _first_bytes(self, named: list[list[int]]) -> list[int]:
-        """By rule the bytes that its texts begin with."""
-        found = [0] * len(named)
+    def _last_positions(self) -> list[list[int]]:
+        """By rule the positions at which it may end."""
+        found: list[list[int]] = []
+        for first in self.first:
+            seen, waiting = set(first), [*first]
+            while waiting:
+                more = set(self.follow[waiting.pop()]) - seen
+                seen |= more
+                waiting += more
+            found.append([at for at in seen if self.last[at]])
+        return found
+
+    def _border_bytes(self, borders: Sequence[Iterable[int]]) -> list[int]:
+        """By rule the bytes of texts at one of their ends, as bits.
+
+        Args:
+            borders: by rule the positions at this end.
+        """
+        found = [0] * len(borders)
         changed = True
         while changed:
             changed = False
-            for rule, first in enumerate(self.first):
+            for rule, positions in enumerate(borders):
                 mask = found[rule]
-                for at in first:
+                for at in positions:
                     mask |= self.mask[at] if self.called[at] < 0 else found[self.called[at]]
                 changed |= mask != found[rule]
                 found[rule] = mask
         return found
 
-    def _deepest(self, rule: int, rest: list[int], named: list[list[int]], own: list[int]) -> int:
-        """The bytes of the longest rest among the positions that the first byte of a rule can open.
+    def _deepest(self, rule: int, members: int, rest: list[int], named: list[list[int]], starts: list[int]) -> int:
+        """The bytes of the longest rest among the positions that one of some bytes can open, as the first of a rule.
 
         The rest of the rule itself does not count.
         """
@@ -306,12 +338,18 @@ class ByteRules:
             if at in done:
                 continue
             done.add(at)
-            deepest = max(deepest, size + own[at])
+            self._followed += len(self.first[at])
+            if self._followed > _MOST_FOLLOWED:
+                raise BudgetExceeded("The grammar has too many rules that begin with each other.")
+            for position in self.first[at]:
+                if starts[position] & members:
+                    deepest = max(deepest, size + rest[position])
             for position in named[at]:
-                other, opened = self.called[position], size + rest[position]
-                if opened < distance.get(other, opened + 1):
-                    distance[other] = opened
-                    heapq.heappush(heap, (opened, other))
+                if starts[position] & members:
+                    other, opened = self.called[position], size + rest[position]
+                    if opened < distance.get(other, opened + 1):
+                        distance[other] = opened
+                        heapq.heappush(heap, (opened, other))
         return deepest
 
 
@@ -331,3 +369,11 @@ def _least_rank(mask: int) -> bytes | None:
 
 def _members(mask: int) -> list[int]:
     return [byte for byte in range(mask.bit_length()) if mask >> byte & 1]
+
+
+def _byte_classes(masks: Iterable[int]) -> NDArray[np.uint8]:
+    """:attr:`ByteRules.byte_class`."""
+    bits = np.frombuffer(b"".join(mask.to_bytes(32, "little") for mask in set(masks)), dtype=np.uint8)
+    by_byte = np.unpackbits(bits.reshape(-1, 32), axis=1, bitorder="little").T
+    numbers: dict[bytes, int] = {}
+    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in by_byte], dtype=np.uint8)

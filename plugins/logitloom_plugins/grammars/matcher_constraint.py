@@ -215,8 +215,10 @@ class MatcherConstraint(Constraint):
         return ids, self._completions.after(_tokens_read(state), ids)
 
     def most_after(self, state: State) -> int:
-        """A bound by what the bytes of a token can open in the grammar."""
-        return UNKNOWN if self._completions is None else self._completions.most_after(_tokens_read(state))
+        """A bound by what the bytes of the allowed tokens can open in the grammar."""
+        if self._completions is None:
+            return UNKNOWN
+        return self._completions.most_after(_tokens_read(state), lambda: self.allowed(state))
 
     @property
     def _completions(self) -> TokenCompletions | None:

@@ -94,7 +94,7 @@ class Recogniser(ByteAutomaton):
         self._frames: dict[frozenset[_Item], _Frames] = {}
         self._sets: dict[frozenset[_Item], _Set] = {}
         self._begin = self._set([(BEGIN, self._outermost)])
-        self._classes = _byte_classes(rules.mask)
+        self._classes = rules.byte_class
         self._class_of: list[int] = self._classes.tolist()
         self._classes_in = {
             mask: sorted({number for byte, number in enumerate(self._class_of) if mask >> byte & 1})
@@ -108,7 +108,7 @@ class Recogniser(ByteAutomaton):
         return len(self._frames) + len(self._sets) + self._cyclic
 
     @property
-    def growth(self) -> NDArray[np.int64] | None:
+    def growth(self) -> NDArray[np.int32] | None:
         """:attr:`.ByteRules.growth`."""
         return self._rules.growth
 
@@ -286,12 +286,3 @@ def _short_first(text: bytes) -> tuple[int, bytes]:
 def _set(state: State) -> _Set:
     assert isinstance(state, _Set)
     return state
-
-
-def _byte_classes(masks: Iterable[int]) -> NDArray[np.uint8]:
-    distinct = set(masks)
-    numbers: dict[tuple[int, ...], int] = {}
-    width = max(256, max(mask.bit_length() for mask in distinct))
-    kinds = [tuple(mask >> byte & 1 for mask in distinct) for byte in range(width)]
-    found = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
-    return np.array(found, dtype=np.uint8 if width == 256 else np.intp)

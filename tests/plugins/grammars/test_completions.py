@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.constraints import UNKNOWN
+from logitloom import Context, processors
+from logitloom.constraints import UNKNOWN, TokenSet
 from logitloom.host.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammars.byte_rules import ByteRules
@@ -19,7 +21,7 @@ from logitloom_plugins.grammars.context_free import ContextFreeGrammar, pruned
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.recogniser import Recogniser
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
-from tests.core.automata.vocabularies import mixed
+from tests.core.automata.vocabularies import mixed, smollm2
 from tests.plugins.grammars.languages import ENGINES, NODES, RECURSIVE, allowed, engine, language, vocabulary
 
 __all__ = ["engine", "vocabulary"]  # fixtures
@@ -64,7 +66,7 @@ def test_a_completion_counts_down_and_bounds_hold(grammar: ContextFreeGrammar, t
     recogniser = Recogniser(rules)
     assert rules.growth is not None
     state: Any = recogniser.start()
-    for byte in text.encode():
+    for before, byte in pairwise([256, *text.encode()]):
         completion, bound = recogniser.completion(state), recogniser.bound(state)
         assert completion is not None
         assert bound is not None
@@ -78,7 +80,7 @@ def test_a_completion_counts_down_and_bounds_hold(grammar: ContextFreeGrammar, t
             return
         after = recogniser.bound(state)
         assert after is not None
-        assert after <= bound + int(rules.growth[byte])
+        assert after <= bound + int(rules.growth[before, byte])
 
 
 def fewest(completions: Recogniser, words: Vocabulary, most: int) -> int | None:
@@ -176,7 +178,7 @@ def test_a_text_that_needs_missing_bytes_has_no_completion() -> None:
     completions = TokenCompletions(pruned(parse_gbnf('root ::= "(" root ")" | "(" "é" | "a"')), words, words.size)
     assert completions.least(NOTHING_READ) == 1
     assert completions.after(NOTHING_READ, np.array([1, 2, 4], dtype=np.int32)).tolist() == [0, 2, 3]
-    assert completions.most_after(NOTHING_READ) == UNKNOWN
+    assert completions.most_after(NOTHING_READ, lambda: TokenSet(False, np.zeros(0, dtype=np.int32))) == UNKNOWN
 
 
 def test_deep_texts_are_completed_level_by_level() -> None:
@@ -186,3 +188,32 @@ def test_deep_texts_are_completed_level_by_level() -> None:
     state = TokensRead.of([opened] * 3000)
     assert completions.least(state) == 3000
     assert completions.least(state.then(words.token_bytes.index(b")"))) == 2999
+
+
+def test_what_goes_on_with_a_number_or_a_name_leads_no_further_from_the_end() -> None:
+    growth = ByteRules(pruned(parse_gbnf(RECURSIVE["arithmetic"][0])), range(256)).growth
+    assert growth is not None
+    digits = growth[np.ix_([*b"0123456789"], [*b"0123456789"])]
+    assert digits.max() == 0
+    assert growth[256, ord("(")] > 0
+    assert growth[ord("-"), ord("-")] == 0
+
+
+@pytest.mark.extras
+def test_far_from_a_limit_no_token_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although tokens have up to a hundred bytes that could open something elsewhere: spaces, hyphens, digits."""
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    words, text = smollm2(), RECURSIVE["arithmetic"][0]
+    chain = processors.load(("grammar", {"grammar": text, "engine": "llguidance"}), tokenizer=words)
+    context = Context.start(np.zeros((1, words.size), dtype=np.float32), vocabulary=words)
+    searched, single = list[int](), {each: token for token, each in reversed([*enumerate(words.token_bytes)])}
+    after = TokenCompletions.after
+    monkeypatch.setattr(TokenCompletions, "after", lambda *given: searched.append(1) or after(*given))
+    for limit, found in ((30, 0), (12, 1)):
+        now = context.with_fields(max_new_tokens=limit)
+        state = chain.init_state(now)
+        searched.clear()
+        for byte in b"(12+-(3":
+            _, state = chain.process(np.zeros((1, words.size), dtype=np.float32), state, now)
+            now = now.accept([[single[bytes([byte])]]])
+        assert bool(searched) == bool(found)
