@@ -352,18 +352,19 @@ class Combination(Constraint):
 
     def _nodes_of_tokens(self, section: int) -> tuple[tuple[NDArray[np.int32], TriggerMatcher.Node], ...]:
         """The tokens that lead the trigger matcher of a section from its root to another node, grouped by this node."""
-        matcher = self._automaton.parts[section].matcher
-        assert matcher is not None
-        found: dict[TriggerMatcher.Node, list[int]] = {}
-        for token in _ending_within(self.vocabulary, self._anywhere[section][0]).tolist():
-            node, done = (b"", False), -1
-            for byte in self.vocabulary.token_bytes[token]:
-                node, done = matcher.step(node, byte)
-                if done >= 0:
-                    break
-            if done < 0 and node[0]:
-                found.setdefault(node, []).append(token)
-        return tuple((np.array(ids, dtype=np.int32), node) for node, ids in found.items())
+        strings, texts = self._anywhere[section][0], self._texts
+        left = np.ones(self.vocabulary.size, dtype=bool)
+        left[_holding(self.vocabulary, strings)] = False
+        begun = {text[:size] for text in strings for size in range(1, min(len(text), texts.longest + 1))}
+        found: list[tuple[NDArray[np.int32], TriggerMatcher.Node]] = []
+        # The node is the longest of the beginnings with which a token ends.
+        for prefix in sorted(begun, key=lambda prefix: (-len(prefix), prefix)):
+            ids = texts.ending_with(prefix)
+            ids = ids[left[ids]]
+            if len(ids):
+                left[ids] = False
+                found.append((ids, (prefix, False)))
+        return tuple(found)
 
     def tokens_within(self, section: int, begun: Iterable[tuple[int, int]]) -> list[tuple[int, bytes]]:
         """The tokens, with their texts, that write the next part of a begun string that ends the section."""
@@ -401,9 +402,29 @@ class Combination(Constraint):
             walked, states, which = self.successors(config)
             kept = crosses[walked]
             return walked[kept], states, which[kept]
-        reached = [self.read([config], token)[0] for token in ids.tolist()]
-        alive = np.array([bool(state) for state in reached], dtype=bool)
-        return ids[alive], [state for state in reached if state], np.arange(int(alive.sum()))
+        states, places, numbers = list[States](), list[int](), dict[tuple[int, bytes], int]()
+        for token in ids.tolist():
+            # What follows the string decides, and many tokens have the same there.
+            key = self._found_in(config, part, self.vocabulary.token_bytes[token])
+            if key not in numbers:
+                state = self.read([config], token)[0]
+                numbers[key] = len(states) if state else -1
+                states += [state] if state else []
+            places.append(numbers[key])
+        at = np.array(places, dtype=np.intp)
+        return ids[at >= 0], states, at[at >= 0]
+
+    @staticmethod
+    def _found_in(config: SectionConfiguration, part: SectionAutomaton, text: bytes) -> tuple[int, bytes]:
+        """The string that a text completes first in free text, and what follows it in the text."""
+        assert part.matcher is not None
+        assert config.node is not None
+        node = config.node
+        for size, byte in enumerate(text, 1):
+            node, done = part.matcher.step(node, byte)
+            if done >= 0:
+                return done, text[size:]
+        return -1, text
 
     def crossed(self, config: SectionConfiguration) -> Iterable[tuple[tuple[int, ...], States]]:
         """The tokens in which a string that ends a constrained section begins, and the readings after each token."""
@@ -611,12 +632,6 @@ class _TrieNode:
     def __init__(self) -> None:
         self.children: dict[int, _TrieNode] = {}
         self.ids: tuple[int, ...] = ()
-
-
-@kept_with_vocabulary
-def _ending_within(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
-    """The tokens that end with the beginning of one of several strings."""
-    return _together([token_texts(vocabulary).ending_within(string) for string in strings])
 
 
 def _together(ids: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:

@@ -165,15 +165,13 @@ class TokenTexts:
     def _holding_byte(self, byte: int) -> NDArray[np.int32]:
         return self.vocabulary.tokens_with(self.vocabulary.flat_bytes == byte)
 
-    def ending_within(self, needle: bytes) -> NDArray[np.int32]:
-        """The ids of the tokens whose text ends with a proper, non-empty prefix of ``needle``, in order."""
-        begins, ends = self.vocabulary.offsets[:-1], self.vocabulary.offsets[1:]
-        last = np.where(ends > begins, self.vocabulary.flat_bytes.take(ends - 1, mode="clip").astype(np.int64), -1)
-        texts, found = self.vocabulary.token_bytes, list[int]()
-        for size in range(1, len(needle)):
-            ids = (last == needle[size - 1]).nonzero()[0].tolist()
-            found += [token for token in ids if texts[token].endswith(needle[:size])]
-        return np.unique(np.array(found, dtype=np.int32))
+    def ending_with(self, text: bytes) -> NDArray[np.int32]:
+        """The ids of the tokens whose text ends with ``text``, in order."""
+        ends, flat = self.vocabulary.offsets[1:], self.vocabulary.flat_bytes
+        ids = (np.diff(self.vocabulary.offsets) >= len(text)).nonzero()[0]
+        for back, byte in enumerate(reversed(text), 1):
+            ids = ids[flat.take(ends.take(ids) - back) == byte]
+        return ids.astype(np.int32)
 
     def begun_in(self, needle: bytes, first_only: bool = False) -> list[bytes]:
         """The texts in which ``needle`` begins: texts that contain ``needle``, or end with a non-empty prefix of it."""

@@ -15,7 +15,10 @@ from logitloom.constraints import Constraint, ConstraintMemory, ConstraintProces
 from logitloom.errors import OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom_plugins.combinators import FinishWithin
+from logitloom_plugins.combinators.combination import Combination
+from logitloom_plugins.combinators.triggers import TriggerMatcher
 from tests.cases import first
+from tests.core.automata.vocabularies import smollm2
 from tests.oracles.toy_model import ToyModel
 from tests.plugins.combinators.languages import FREE, Node, accepts, drawn
 from tests.plugins.combinators.test_random_combinations import FEW, combination, sequences
@@ -208,3 +211,20 @@ def test_each_token_within_a_limit_leads_to_a_text_that_fits(seed: int) -> None:
     while "json" in repr(node) or "'!'" in repr(node):  # these tokens do not write them
         node = drawn(draw, depth)
     within_limits(node, range(1, 6))
+
+
+def test_tokens_of_free_text_are_grouped_by_what_matters_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that ends with the beginning of a trigger counts by it; one that completes a trigger by what follows."""
+    words = smollm2()
+    spec = "after", {"trigger": "the", "inner": ("regex", {"pattern": "[0-9r]+[a-z ]*"})}
+    steps, reads, step, read = list[int](), list[int](), TriggerMatcher.step, Combination.read
+    monkeypatch.setattr(TriggerMatcher, "step", lambda *given: steps.append(1) or step(*given))
+    monkeypatch.setattr(Combination, "read", lambda *given: reads.append(1) or read(*given))
+    made: Any = processors.load(spec, tokenizer=words).links[0].processor.constraint(words, words.size)
+    ids, least = made.least_after(made.start())
+    completing = [text for text in words.token_bytes if b"the" in text]
+    assert len(reads) < len(completing) / 2
+    assert len(steps) < 20 * len(completing)
+    monkeypatch.undo()
+    for token, needed in [*zip(ids.tolist(), least.tolist(), strict=True)][::97]:
+        assert made.least_tokens(made.advance(made.start(), token)) == needed
