@@ -1,14 +1,31 @@
-"""Concatenations of arrays and of ranges."""
+"""Concatenations of arrays and of ranges, and the different numbers of an array."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["joined", "members"]
+__all__ = ["distinct", "joined", "members"]
+
+#: An array of flags with so many times the numbers is slower than sorting them.
+_SPARSE: Final = 64
+
+
+def distinct(numbers: NDArray[Any], size: int) -> NDArray[Any]:
+    """The different numbers of an array, ascending.
+
+    Args:
+        numbers: numbers below ``size``, not negative.
+        size: a bound above all numbers.
+    """
+    if size > _SPARSE * len(numbers):
+        return np.unique(numbers)
+    flags = np.zeros(size, dtype=bool)
+    flags[numbers] = True
+    return flags.nonzero()[0]
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import distinct
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.compiled_walk import compiled_set
@@ -377,7 +378,11 @@ class LiftedAutomaton(Constraint):
                         raise TooMuchWork
                     found = members
             if found is None and not self.memory.was_cut:
-                found = self._by_levels(self._table(self._room()), state)
+                table = self._table(self._room())
+                members = self._by_levels(table, state)
+                if not table.is_within:
+                    raise TooMuchWork
+                found = members
         whole = found is not None
         if found is None:
             table = self._table(VisitedStates(self._automaton), cut=True)
@@ -403,7 +408,7 @@ class LiftedAutomaton(Constraint):
         along = trie_walk.nodes_along(self._trie, self._automaton.completion(state) or b"")
         more, _ = trie_walk.tokens_at(self._trie, np.array(along, dtype=np.int64))
         ids = np.concatenate([part.listed(self.vocab_size), more, self._free])
-        return token_set_of(np.unique(ids), self.vocab_size)
+        return token_set_of(distinct(ids, self.vocab_size).astype(np.int32), self.vocab_size)
 
     def _found_by_walk(self, state: State) -> TokenSet:
         ids, which, values = self._successors_of(state)

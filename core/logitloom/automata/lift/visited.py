@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import distinct
 from logitloom.automata.automaton_kernels import Paths
 from logitloom.automata.lift.level_walk import WalkTable
 from logitloom.automata.lift.run_paths import RunPaths
@@ -86,7 +87,7 @@ class VisitedStates(WalkTable):
         """The runs of some states, or of all, for walks of a trie. All calls must have the same trie."""
         if self._paths is None:
             self._paths = RunPaths(self._automaton, trie)
-        return self._paths.of(self.values, None if states is None else np.unique(states).tolist())
+        return self._paths.of(self.values, None if states is None else distinct(states, len(self.values)).tolist())
 
     @property
     def nbytes(self) -> int:
@@ -133,7 +134,7 @@ class VisitedStates(WalkTable):
         unknown = (found < _NONE).nonzero()[0]
         if len(unknown):
             missing = key.take(unknown)
-            asked = np.unique(missing)
+            asked = distinct(missing, self.table.size)
             if most is not None:
                 asked = self._within(asked, most, cut)
             self._ask(asked)
@@ -141,10 +142,11 @@ class VisitedStates(WalkTable):
         return found
 
     def _within(self, keys: NDArray[np.int64], most: int, cut: bool) -> NDArray[np.int64]:
-        """The first of some entries of the table, as many as may be computed."""
+        """The first of some entries of the table, which ascend: as many as may be computed."""
         work = np.ones(len(keys), dtype=np.int64)
-        states, first = np.unique(keys // self.classes, return_index=True)
-        work[first] += [0 if n in self._begun else self._cost(n) for n in states.tolist()]
+        states = keys // self.classes
+        first = np.append(True, states[1:] != states[:-1]).nonzero()[0]
+        work[first] += [0 if n in self._begun else self._cost(n) for n in states.take(first).tolist()]
         enough = int(np.searchsorted(work.cumsum(), most - self.work, side="right"))
         if enough < len(keys):
             if not cut:
@@ -237,6 +239,11 @@ class BoundedStates(WalkTable):
     def least_tokens(self) -> int:  # type: ignore[override]
         """Subtrees below few tokens are looked for, too, where reading them would come near the bound."""
         return 0 if self._cut or self.visited.work > self._most_work // 4 else _MANY
+
+    @property
+    def reads_single(self) -> bool:  # type: ignore[override]
+        """The last levels of a trie have a node or two each. Where transitions are left out, arrays tell which."""
+        return not self._cut
 
     @property
     def automaton(self) -> ByteTable:

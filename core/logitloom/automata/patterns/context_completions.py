@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from logitloom.automata.patterns.boundaries import BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit, kind_sets
+from logitloom.automata.patterns.boundaries import (
+    AFTER,
+    BEGIN,
+    END,
+    KINDS,
+    LAST_NEWLINE,
+    NEWLINE,
+    context_bit,
+    kind_sets,
+)
 from logitloom.automata.patterns.char_sets import NEVER, CharSet, intersect
 from logitloom.automata.patterns.context_nfa import ContextAutomaton
 from logitloom.automata.patterns.nfa import (
@@ -22,6 +31,8 @@ from logitloom.automata.patterns.nfa import (
 
 __all__ = ["PlainPositions", "without_contexts"]
 
+#: The bits of the kinds after a character, for one kind before.
+_AFTER_ANY: Final = (1 << AFTER) - 1
 #: Transitions of the pattern above which its positions are not divided.
 _MOST_EDGES: Final = 1 << 16
 
@@ -61,20 +72,27 @@ def without_contexts(nfa: ContextAutomaton, alive: list[int]) -> PlainPositions 
     last_newline = len(set_at)
     set_at.append(sets.setdefault(kind_sets()[NEWLINE], len(sets)))
     after: dict[tuple[int, int], Positions] = {}
-    at_end = context_bit(NEWLINE, END)
+    newline, at_end = kind_sets()[NEWLINE].ascii, context_bit(NEWLINE, END)
+    #: By position and the kinds, as bits, of the character that may be read at it.
+    reached: dict[tuple[int, int], list[int]] = {}
     for p, following in enumerate(nfa.follow):
+        different = [*set(following.values())]
+        # Of most positions the contexts do not depend on the kind of the character before.
+        known: dict[tuple[int, ...], Positions] = {}
         for kind in range(KINDS) if p != END_POSITION else (BEGIN,):
-            found = {END_POSITION} if nfa.accept[p] & context_bit(kind, END) else set()
-            for q, contexts in following.items():
-                found.update(
-                    number[q, then]
-                    for then in range(KINDS)
-                    if contexts & context_bit(kind, then) and alive[q] >> then & 1
-                )
-                reads_newline = nfa.chars[q].ascii & kind_sets()[NEWLINE].ascii
-                if reads_newline and contexts & context_bit(kind, LAST_NEWLINE) and nfa.accept[q] & at_end:
-                    found.add(last_newline)
-            after[p, kind] = frozenset(found)
+            at, is_end = kind * AFTER, bool(nfa.accept[p] & context_bit(kind, END))
+            mark = is_end, *[contexts >> at & _AFTER_ANY for contexts in different]
+            if mark not in known:
+                found = {END_POSITION} if is_end else set()
+                for q, contexts in following.items():
+                    read = q, contexts >> at & _AFTER_ANY
+                    if read not in reached:
+                        readable = [number[q, then] for then in range(KINDS) if read[1] & alive[q] & 1 << then]
+                        ends = nfa.chars[q].ascii & newline and nfa.accept[q] & at_end
+                        reached[read] = [*readable, last_newline] if read[1] >> LAST_NEWLINE and ends else readable
+                    found.update(reached[read])
+                known[mark] = frozenset(found)
+            after[p, kind] = known[mark]
     follow = FollowSets([frozenset[int](), *(after[key] for key in number), frozenset((END_POSITION,))])
     order = RedundantCopies([None] * len(set_at))
     return PlainPositions(PositionAutomaton([*sets], set_at, after[END_POSITION, BEGIN], follow, order), after)

@@ -8,10 +8,12 @@ from unittest import mock
 
 import pytest
 
+from logitloom import Vocabulary
 from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.lift import lift as module
+from logitloom.automata.lift.visited import VisitedStates
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import LiftedAutomaton, lift
 from logitloom.masks.kernels import load_kernels
@@ -151,3 +153,16 @@ def test_bounds_below_the_bounds_of_work_are_those_of_the_states(pattern: str) -
             found = bounds(constraint, state)
             reached = [constraint.advance(state, t) for t in found]  # type: ignore[arg-type]
             assert [*found.values()] == [constraint.least_tokens(after) for after in reached]  # type: ignore[arg-type]
+
+
+def test_the_last_levels_of_a_trie_are_walked_without_arrays() -> None:
+    words = Vocabulary([*(bytes([byte]) for byte in range(256)), b"x" * 90, b"-" * 80, b""], eos=[258])
+    constraint = lift(
+        LazyDfa(*_subsets(parse_pattern(".{0,200}[ab].{200}"), ".{0,200}[ab].{200}", 0, BudgetTracker())), words
+    )
+    with (
+        mock.patch.object(module, "automaton_kernels", return_value=None),
+        mock.patch.object(VisitedStates, "step", autospec=True, side_effect=VisitedStates.step) as step,
+    ):
+        constraint.allowed(constraint.start())
+    assert 0 < step.call_count < 10

@@ -9,6 +9,7 @@ import pytest
 from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.deterministic.subsets import ContextSubsets
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.contract import State, TextTokens
 
@@ -87,3 +88,14 @@ def test_a_pattern_that_matches_nothing_has_no_completion() -> None:
     assert automaton.completion(automaton.start()) is None
     bound_of = automaton.completion_bound(SINGLE)
     assert bound_of is None or bound_of(automaton.start()) is None
+
+
+def test_positions_after_which_the_kind_of_a_character_decides_nothing_share_one_set() -> None:
+    subsets = lazy(r"^.{0,100}(?:bot|^crawl|lycos)")._subsets
+    assert isinstance(subsets, ContextSubsets)
+    plain = subsets._plain
+    assert plain is not None
+    made = {id(following) for following in plain.after.values()}
+    # There are four kinds. What may follow does not depend on them where no boundary can come.
+    assert len(plain.after) > 4 * 100
+    assert len(made) < len(plain.after) // 3
