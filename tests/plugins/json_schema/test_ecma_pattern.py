@@ -158,3 +158,9 @@ def test_a_repeat_of_many_thousand_characters_compiles() -> None:
     assert accepts(machine, json.dumps("a" * 65535))
     assert not accepts(machine, json.dumps("a" * 65536))
     assert not accepts(machine, '""')
+
+
+def test_a_pattern_is_compiled_once_however_its_arguments_are_given() -> None:
+    once = compile_ecma("^x{0,7}[ab]$")
+    assert compile_ecma("^x{0,7}[ab]$", None) is once
+    assert compile_ecma("^x{0,7}[ab]$", None, False) is once

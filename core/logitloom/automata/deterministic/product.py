@@ -14,6 +14,8 @@ from logitloom.masks.kernels import KernelFailed
 
 __all__ = ["ProductPairs", "product"]
 
+#: Up to so many pairs of a level are read one by one; up to so many targets are told apart by a dictionary.
+_FEW: Final = 4
 _MANY: Final = 512
 #: The kernel is used for at most this number of pairs, because it keeps an array with a number for each.
 _MOST_PAIRS: Final = 1 << 22
@@ -92,31 +94,57 @@ def _found(
     width = len(second)
     code = start[0] * width + start[1]
     number = {code: 0}
-    frontier = np.array([code])
+    fresh = [code]
     collected = []
-    while len(frontier):
-        of_first, of_second = np.divmod(frontier, width)
-        reached = first[of_first].astype(np.int64), second[of_second]
-        alive = reached[0] < len(first) - 1, reached[1] < width - 1
-        kept = (
-            alive[0] | alive[1]
-            if needs == (False, False)
-            else (alive[0] | (not needs[0])) & (alive[1] | (not needs[1]))
-        )
-        targets = np.where(kept, reached[0] * width + reached[1], DEAD)
-        collected.append(targets)
-        # A bounded length gives hundreds of levels with a small number of pairs, for which a dictionary is faster.
-        if targets.size > _MANY:
-            distinct, index = np.unique(targets, return_index=True)
-            found = distinct[index.argsort()].tolist()
+    while fresh:
+        # A bounded length gives hundreds of levels with a small number of pairs, for which arrays take longer.
+        if len(fresh) <= _FEW:
+            listed = _targets_one_by_one(first, second, fresh, needs)
+            targets = np.array(listed, dtype=np.int64)
         else:
-            found = list(dict.fromkeys(targets.ravel().tolist()))
-        fresh = [one for one in found if one != DEAD and one not in number]
+            targets = _targets(first, second, np.array(fresh, dtype=np.int64), needs).ravel()
+            listed = targets.tolist() if len(targets) <= _MANY else _in_order_of_first(targets)
+        collected.append(targets)
+        fresh = [one for one in dict.fromkeys(listed) if one != DEAD and one not in number]
         number.update(zip(fresh, range(len(number), len(number) + len(fresh)), strict=True))
-        frontier = np.array(fresh, dtype=np.int64)
         tracker.check_states(len(number))
-    codes, every = np.array(list(number), dtype=np.int64), np.concatenate(collected)
+    codes = np.array(list(number), dtype=np.int64)
+    every = np.concatenate(collected).reshape(len(codes), first.shape[1])
     order = codes.argsort()
     index = order[np.minimum(np.searchsorted(codes[order], every), len(codes) - 1)]
     of_first, of_second = np.divmod(codes, width)
     return of_first, of_second, np.where(every >= 0, index, DEAD).astype(np.int32)
+
+
+def _targets(
+    first: NDArray[np.int32], second: NDArray[np.int32], pairs: NDArray[np.int64], needs: tuple[bool, bool]
+) -> NDArray[np.int64]:
+    """The pairs after each column of some pairs, as numbers."""
+    of_first, of_second = np.divmod(pairs, len(second))
+    reached = first[of_first].astype(np.int64), second[of_second]
+    alive = reached[0] < len(first) - 1, reached[1] < len(second) - 1
+    kept = alive[0] | alive[1] if needs == (False, False) else (alive[0] | (not needs[0])) & (alive[1] | (not needs[1]))
+    return np.where(kept, reached[0] * len(second) + reached[1], DEAD)
+
+
+def _targets_one_by_one(
+    first: NDArray[np.int32], second: NDArray[np.int32], pairs: list[int], needs: tuple[bool, bool]
+) -> list[int]:
+    """:func:`_targets` for few pairs, one after the other."""
+    dead, other_dead, width, found = len(first) - 1, len(second) - 1, len(second), list[int]()
+    needs_one, needs_other = needs
+    for pair in pairs:
+        of_first, of_second = divmod(pair, width)
+        for one, other in zip(first[of_first].tolist(), second[of_second].tolist(), strict=True):
+            if (one == dead and (needs_one or other == other_dead)) or (other == other_dead and needs_other):
+                found.append(DEAD)
+            else:
+                found.append(one * width + other)
+    return found
+
+
+def _in_order_of_first(numbers: NDArray[np.int64]) -> list[int]:
+    """The different numbers of an array in the order in which they first occur."""
+    distinct, index = np.unique(numbers, return_index=True)
+    found: list[int] = distinct[index.argsort()].tolist()
+    return found

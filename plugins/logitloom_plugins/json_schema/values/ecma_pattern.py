@@ -261,7 +261,6 @@ def counted_length(pattern: str, budget: Budget | None = None) -> tuple[int, int
     return least, most
 
 
-@lru_cache(maxsize=512)
 def compile_ecma(pattern: str, budget: Budget | None = None, counted: bool = False) -> Dfa:
     """The automaton of the texts in which a pattern is found.
 
@@ -280,6 +279,12 @@ def compile_ecma(pattern: str, budget: Budget | None = None, counted: bool = Fal
         >>> found.fullmatch("axx"), found.fullmatch("xxb"), found.fullmatch("xax")
         (True, True, False)
     """
+    # The cache tells given arguments from omitted ones.
+    return _compiled(pattern, budget, counted)
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str, budget: Budget | None, counted: bool) -> Dfa:
     parts = _parsed(pattern, budget)
     if counted:
         long = _long_repeats(parts)

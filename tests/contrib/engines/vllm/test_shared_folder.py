@@ -177,7 +177,7 @@ def test_hostile_patterns_do_not_hold_up_the_engine(tmp_path: Path) -> None:
 def _forget() -> None:
     """What this process remembers of patterns, as another one would not."""
     satisfiability._number.cache_clear()
-    ecma_pattern.compile_ecma.cache_clear()
+    ecma_pattern._compiled.cache_clear()
 
 
 _CHILD = """
