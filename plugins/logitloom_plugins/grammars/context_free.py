@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,11 +30,14 @@ __all__ = [
     "pruned",
     "recursive",
     "references",
+    "unnested",
     "written_out",
 ]
 
 LAST: Final = 0x10FFFF
 SURROGATES: Final = (0xD800, 0xDFFF)
+#: Rules that stand for options of an endless repetition are followed to this depth.
+_DEEPEST_OPTION: Final = 50
 
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
@@ -193,6 +197,59 @@ def pruned(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
             reached[name] = cut(grammar.rules[name]) or RuleChoice(())
             waiting += references(reached[name])
     return ContextFreeGrammar({name: reached[name] for name in grammar.rules if name in reached}, grammar.start)
+
+
+def unnested(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
+    """A grammar of the same texts, where no option of an endless repetition repeats: ``(a+ | b)*`` is ``(a | b)*``.
+
+    A parser has to follow each way to share a run of ``a`` between the two repetitions, more with each ``a``.
+
+    Args:
+        grammar: without useless parts (:func:`pruned`), as the result is.
+
+    Example:
+        >>> a, b = Chars(((97, 97),)), Chars(((98, 98),))
+        >>> unnested(ContextFreeGrammar({"x": RuleRepeat(RuleRepeat(a, 1, None), 0, None)}, "x")).rules["x"]
+        RuleRepeat(part=Chars(ranges=((97, 97),)), least=0, most=None)
+    """
+    instead: dict[str, str] = {}
+    rules = dict(grammar.rules)
+
+    def option(node: Node, depth: int = 0) -> Node:
+        """A node that takes the place of an option of an endless repetition."""
+        if isinstance(node, RuleRepeat) and node.least == 1:
+            return option(node.part, depth)
+        if isinstance(node, RuleChoice):
+            options = tuple(option(part, depth) for part in node.options)
+            return node if all(map(operator.is_, options, node.options)) else RuleChoice(options)
+        if not isinstance(node, Reference) or depth > _DEEPEST_OPTION:
+            return node
+        if node.name not in instead:
+            instead[node.name] = node.name
+            body = option(grammar.rules[node.name], depth + 1)
+            if body is not grammar.rules[node.name]:
+                instead[node.name] = name = f"{node.name} once"  # no rule of a grammar has a blank
+                rules[name] = body
+                waiting.append(name)
+        return node if instead[node.name] == node.name else Reference(instead[node.name])
+
+    def changed(node: Node) -> Node:
+        if isinstance(node, Chars | Reference):
+            return node
+        if isinstance(node, RuleRepeat):
+            part = changed(option(node.part) if node.most is None else node.part)
+            return node if part is node.part else replace(node, part=part)
+        parts = tuple(map(changed, children(node)))
+        if all(map(operator.is_, parts, children(node))):
+            return node
+        return RuleSequence(parts) if isinstance(node, RuleSequence) else RuleChoice(parts)
+
+    waiting = [*rules]
+    for name in waiting:
+        rules[name] = changed(rules[name])
+    if all(rules[name] is node for name, node in grammar.rules.items()):
+        return grammar
+    return pruned(ContextFreeGrammar(rules, grammar.start))
 
 
 def recursive(grammar: ContextFreeGrammar) -> frozenset[str]:

@@ -17,7 +17,7 @@ from logitloom.host.loading import text_or_file
 from logitloom.host.options import values
 from logitloom.host.registry import load_plugin
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar as ContextFree
-from logitloom_plugins.grammars.context_free import RuleChoice, naming_depth, pruned, written_out
+from logitloom_plugins.grammars.context_free import RuleChoice, naming_depth, pruned, unnested, written_out
 from logitloom_plugins.grammars.engine import Engine
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.regular import regular_tree
@@ -145,6 +145,7 @@ class Grammar(ConstraintProcessor):
         table = self._table(rules)
         if table is not None:
             return table
+        rules = unnested(rules)
         if written_out(rules) > _MOST_WRITTEN_OUT:
             raise BudgetExceeded(
                 f"The parts of the grammar that do not contain themselves have more than "

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given, settings
 
+from logitloom import processors
 from logitloom.errors import UnsupportedGrammar
+from logitloom_plugins.grammars.context_free import pruned, unnested
 from logitloom_plugins.grammars.gbnf import parse_gbnf
-from tests.plugins.grammars.languages import BRACKETS, are_brackets, language
+from tests.core.automata.vocabularies import mixed
+from tests.plugins.grammars.languages import BRACKETS, NODES, are_brackets, language
 
 WRONG: list[tuple[str, int, int, str]] = [
     ('root ::= "a" foo', 1, 14, "'foo' is named here, but defined nowhere"),
@@ -98,3 +102,26 @@ def test_long_lines_are_shown_in_part() -> None:
     *_, shown, caret = str(error.value).split("\n")
     assert len(shown) < 120
     assert shown[len(caret) - 1 :] == "nowhere"
+
+
+@given(root=NODES, one=NODES, other=NODES)
+@settings(max_examples=100)
+def test_repetitions_within_repetitions_are_taken_away_and_no_text_is(root: str, one: str, other: str) -> None:
+    grammar = pruned(parse_gbnf(f'root ::= ({root} | x)* | (y | "b"+ | ({one})+)+ "a"\nx ::= {one} | y\ny ::= {other}'))
+    assert language(unnested(grammar), "ab", 5) == language(grammar, "ab", 5)
+
+
+@pytest.mark.extras
+def test_runs_of_plain_text_among_tags_may_be_long() -> None:
+    """Each character could begin another run, which the engine gave up after a hundred."""
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    words = mixed()
+    text = 'root ::= "<p>" part+ "</p>"\npart ::= "<b>" part* "</b>" | text\ntext ::= [^<>&]+ | "&lt;" | "&amp;"'
+    made = processors.load(("grammar", {"grammar": text, "max_items": 5_000}), tokenizer=words)["grammar"]
+    bound = made.constraint(words, words.size)
+    single = {each: token for token, each in reversed([*enumerate(words.token_bytes)])}
+    state = bound.start()
+    for byte in b"<p>" + b"plain text " * 30 + b"<b>" + b"bold &lt; " * 30 + b"</b></p>":
+        assert single[bytes([byte])] in bound.allowed(state)
+        state = bound.advance(state, single[bytes([byte])])
+    assert bound.may_end(state)
