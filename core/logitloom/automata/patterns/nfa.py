@@ -38,6 +38,8 @@ END_POSITION: Final = 0
 #: Units of work between two checks of the time limit, and the approximate size of a position in a set, in bytes.
 _WORK: Final = 50_000
 _EDGE_BYTES: Final = 32
+#: Positions that share a set of at least this size in a first copy share one in each copy.
+_SHARED: Final = 8
 _NONE: Final[frozenset[int]] = frozenset()
 _END: Final = frozenset((END_POSITION,))
 
@@ -55,7 +57,7 @@ class _Copied(NamedTuple):
     """
 
     start: int
-    part: list[_Following]
+    part: FollowSets
 
 
 class _Extended(NamedTuple):
@@ -69,52 +71,55 @@ _Following = Positions | _Copied | _Extended
 
 
 class FollowSets(dict[int, Positions]):
-    """The positions that may come after each position; a set is computed when it is first asked for.
+    """The positions that may come after each position; a set of a copy is computed when it is first asked for.
 
     Args:
         following: by position.
+        start: the first position.
 
     Example:
         >>> FollowSets([frozenset(), frozenset({2}), frozenset({0, 2})])[2]
         frozenset({0, 2})
     """
 
-    def __init__(self, following: Sequence[_Following]) -> None:
-        self._following = following
+    def __init__(self, following: Sequence[_Following], start: int = 0) -> None:
+        self.following = following
+        self._start = start
         #: Sets that were moved, beside the sets that they were made of, whose identities are in the keys.
         self._moved: dict[tuple[int, int], tuple[Positions, Positions]] = {}
 
-    def __reduce__(self) -> tuple[type[FollowSets], tuple[Sequence[_Following]]]:
-        return FollowSets, (self._following,)
+    def __reduce__(self) -> tuple[type[FollowSets], tuple[Sequence[_Following], int]]:
+        return FollowSets, (self.following, self._start)
 
     def __missing__(self, position: int) -> Positions:
-        found = self[position] = self._found(self._following[position], position)
+        following = self.following[position - self._start]
+        if isinstance(following, frozenset):
+            found = following
+        else:
+            within, more = following if isinstance(following, _Extended) else (following, _NONE)
+            start, part = within
+            offset = (position - start) % len(part.following)
+            found, by = part[start + offset], position - start - offset
+            found = frozenset([p + by for p in found]) if len(found) < _SHARED else part.moved(found, by)
+            if more:
+                found |= more
+        self[position] = found
         return found
 
-    def _found(self, following: _Following, position: int) -> Positions:
-        if isinstance(following, _Extended):
-            return self._found(following.within, position) | following.more
-        if not isinstance(following, _Copied):
-            return following
-        start, part = following
-        copy, offset = divmod(position - start, len(part))
-        first = self._found(part[offset], start + offset)
-        by = copy * len(part)
-        if isinstance(part[offset], _Extended):
-            return _moved(first, by)
-        # Positions that share a set in the first copy share one in each copy.
-        known = self._moved.get((id(first), by))
+    def moved(self, positions: Positions, by: int) -> Positions:
+        """A set of many positions moved: the same object each time."""
+        known = self._moved.get((id(positions), by))
         if known is None:
-            known = self._moved[id(first), by] = first, _moved(first, by)
+            known = self._moved[id(positions), by] = positions, _moved(positions, by)
         return known[1]
 
     def sets(self) -> list[Positions]:
         """All sets, by position."""
-        return [self[position] for position in range(len(self._following))]
+        return [self[position] for position in range(len(self.following))]
 
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """``[edges]`` each: a position and a position that may come after it. A pair may stand there twice."""
-        parts = [self._edges(self._following[at], positions) for at, positions in _by_identity(self._following)]
+        parts = [self._edges(self.following[at], positions) for at, positions in _by_identity(self.following)]
         sources, targets = zip(*parts, strict=True)
         return np.concatenate(sources), np.concatenate(targets)
 
@@ -128,7 +133,7 @@ class FollowSets(dict[int, Positions]):
         if not isinstance(following, _Copied):
             after = np.array(sorted(following), dtype=np.int64)
             return positions.repeat(len(after)), np.tile(after, len(positions))
-        start, part = following
+        start, part = following.start, following.part.following
         copies, offsets = np.divmod(positions - start, len(part))
         parts = []
         for offset in np.unique(offsets).tolist():
@@ -145,9 +150,9 @@ class FollowSets(dict[int, Positions]):
         Args:
             sizes: ``[positions]``, equal for the copies of a position.
         """
-        found = np.zeros(len(self._following), dtype=np.int64)
-        for at, positions in _by_identity(self._following):
-            found[positions] = self._chosen(self._following[at], positions, sizes)
+        found = np.zeros(len(self.following), dtype=np.int64)
+        for at, positions in _by_identity(self.following):
+            found[positions] = self._chosen(self.following[at], positions, sizes)
         return found
 
     def _chosen(
@@ -158,7 +163,7 @@ class FollowSets(dict[int, Positions]):
             larger = (sizes[more] > sizes[within]) | ((sizes[more] == sizes[within]) & (more < within))
             return np.where(larger, more, within)
         if isinstance(following, _Copied):
-            start, part = following
+            start, part = following.start, following.part.following
             copies, offsets = np.divmod(positions - start, len(part))
             first = np.zeros(len(part), dtype=np.int64)
             for offset in np.unique(offsets).tolist():
@@ -170,7 +175,10 @@ class FollowSets(dict[int, Positions]):
 
     def described(self) -> object:
         """A description, equal for equal sets of the same pattern."""
-        return _described(self._following)
+        numbers: dict[int, int] = {}
+        which = [numbers.setdefault(id(one), len(numbers)) for one in self.following]
+        distinct = {id(one): one for one in self.following}.values()
+        return which, [_description(one) for one in distinct]
 
 
 def _by_identity(following: Sequence[_Following]) -> list[tuple[int, NDArray[np.int64]]]:
@@ -180,17 +188,10 @@ def _by_identity(following: Sequence[_Following]) -> list[tuple[int, NDArray[np.
     return [*zip(first.tolist(), groups, strict=True)]
 
 
-def _described(following: Sequence[_Following]) -> object:
-    numbers: dict[int, int] = {}
-    which = [numbers.setdefault(id(one), len(numbers)) for one in following]
-    distinct = {id(one): one for one in following}.values()
-    return which, [_description(one) for one in distinct]
-
-
 def _description(following: _Following) -> object:
     if isinstance(following, _Extended):
         return _description(following.within), sorted(following.more)
-    return (following.start, _described(following.part)) if isinstance(following, _Copied) else sorted(following)
+    return (following.start, following.part.described()) if isinstance(following, _Copied) else sorted(following)
 
 
 class OrderedCopies(NamedTuple):
@@ -373,8 +374,8 @@ def predecessors(follow: Sequence[Positions]) -> list[list[int]]:
 class _PositionBuilder:
     def __init__(self, tracker: BudgetTracker) -> None:
         self.tracker = tracker
-        #: The sets of the tree by identity, and by position the index of its set among them.
-        self.sets: dict[int, CharSet] = {id(NEVER): NEVER}
+        #: The sets of the tree; the index of each set by its identity, and by position.
+        self.sets: list[CharSet] = [NEVER]
         self.numbers: dict[int, int] = {id(NEVER): 0}
         self.set_at = [0]
         self.following: list[_Following] = [_NONE]
@@ -389,7 +390,7 @@ class _PositionBuilder:
     def numbered_sets(self) -> tuple[list[CharSet], list[int]]:
         """The distinct sets, and by position the index of its set among them."""
         numbers: dict[CharSet, int] = {}
-        distinct = [numbers.setdefault(one, len(numbers)) for one in self.sets.values()]
+        distinct = [numbers.setdefault(one, len(numbers)) for one in self.sets]
         if len(numbers) == len(distinct):
             return list(numbers), self.set_at
         return list(numbers), [distinct[number] for number in self.set_at]
@@ -397,21 +398,26 @@ class _PositionBuilder:
     def connect(self, last: Ranges, first: Positions) -> None:
         following = self.following
         extended: dict[int, _Following] = {}
+        count = edges = 0
         for some in last:
-            before = following[some.start : some.stop : some.step]
-            distinct = {id(one): one for one in before}
-            for key, one in distinct.items():
-                if key not in extended:
-                    extended[key] = _extended(one, first)
-            following[some.start : some.stop : some.step] = [extended[id(one)] for one in before]
-            self.pairs += len(first) * len(some)
-            # Empty sets are replaced by ``first`` itself. Otherwise (w1|w2|...)* would copy a large set per word.
-            if any(distinct.values()):
-                self.edges += len(first) * len(some)
-            self.spend(len(some) * (1 + len(first) // 64))
+            count += len(some)
+            for p in some:
+                before = following[p]
+                if before:
+                    key = id(before)
+                    if key not in extended:
+                        extended[key] = _extended(before, first)
+                    following[p] = extended[key]
+                    edges += 1
+                else:
+                    # The set is ``first`` itself. Otherwise (w1|w2|...)* would copy a large set per word.
+                    following[p] = first
+        self.pairs += len(first) * count
+        self.spend(count * (1 + len(first) // 64), len(first) * edges)
 
-    def spend(self, work: int) -> None:
+    def spend(self, work: int, edges: int) -> None:
         self.work += work
+        self.edges += edges
         if self.work > _WORK:
             self.work = 0
             self.tracker.check_time()
@@ -421,8 +427,10 @@ class _PositionBuilder:
         """Append the positions of a tree and return its ``(first, last, nullable)``."""
         if isinstance(node, Characters):
             p, chars = len(self.set_at), node.chars
-            self.sets[id(chars)] = chars
-            self.set_at.append(self.numbers.setdefault(id(chars), len(self.numbers)))
+            number = self.numbers.setdefault(id(chars), len(self.sets))
+            if number == len(self.sets):
+                self.sets.append(chars)
+            self.set_at.append(number)
             self.following.append(_NONE)
             self.copies.append(None)
             if not chars:
@@ -472,8 +480,7 @@ class _PositionBuilder:
                 self.multiply(first, last, start, count)
                 copied = (count - 1) * (self.pairs - pairs)
                 self.pairs += copied
-                self.edges += copied
-                self.spend(copied)
+                self.spend(copied, copied)
             else:  # Each copy of an atomic part must be checked, so it is built again.
                 for copy in range(1, count):
                     self.connect(_copies_of(last, size, range(copy - 1, copy)), self.build(node.part)[0])
@@ -490,9 +497,9 @@ class _PositionBuilder:
     def multiply(self, first: Positions, last: Ranges, start: int, count: int) -> None:
         """Append copies of the part that was built last, each connected with the next."""
         size = len(self.set_at) - start
-        final = self.following[start:]
+        final = FollowSets(self.following[start:], start)
         self.connect(last, _moved(first, size))
-        part = self.following[start:]
+        part = FollowSets(self.following[start:], start)
         self.following[start:] = [_Copied(start, part)] * (size * (count - 1)) + [_Copied(start, final)] * size
         self.set_at += self.set_at[start:] * (count - 1)
 
@@ -502,7 +509,7 @@ def _extended(following: _Following, more: Positions) -> _Following:
         return _Extended(following.within, following.more | more)
     if isinstance(following, _Copied):
         return _Extended(following, more)
-    return following | more if following else more
+    return following | more
 
 
 def _copies_of(last: Ranges, size: int, copies: range) -> Ranges:
