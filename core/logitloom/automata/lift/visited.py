@@ -203,7 +203,7 @@ class VisitedStates(WalkTable):
         """Compute entries of the table; ``keys`` are their flat indices."""
         step, values, byte_of = self._automaton.step, self.values, self._byte_of
         states, columns = (keys // self.classes).tolist(), (keys % self.classes).tolist()
-        for state in states:
+        for state in {*states}:
             self._begin(state)
         self.work += len(states)
         # Computed outside the lock, because the automaton is a pure function and may be slow.

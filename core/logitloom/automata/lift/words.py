@@ -74,6 +74,7 @@ class Words:
         self._bytes = trie.byte.tobytes()
         self._first, self._own, self._last = trie.first.data, trie.own.data, trie.last.data
         self._starts, self._sizes, self._ids = trie.child_start.data, trie.child_count.data, trie.order.data
+        self._heights = trie.height.data
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         level, depth = np.zeros(1, dtype=np.int64), 0
@@ -109,22 +110,21 @@ class Words:
         Returns:
             The children, each with its code and whether it has children.
         """
-        first, sizes = self._starts[node], self._sizes
+        texts, sizes, first = self._bytes, self._sizes, self._starts[node]
         end = first + sizes[node]
+        found = []
         # Either the children or the bytes of the row are looked through, whichever are fewer.
         if end - first < len(row):
-            texts, code_of = self._bytes, row.get
-            return [
-                (child, code, sizes[child] > 0)
-                for child in range(first, end)
-                if (code := code_of(texts[child], -1)) != -1
-            ]
-        find = self._bytes.find
-        return [
-            (child, code, sizes[child] > 0)
-            for byte, code in row.items()
-            if (child := find(byte, first, end)) >= 0 and code != -1
-        ]
+            for child in range(first, end):
+                code = row.get(texts[child], -1)
+                if code != -1:
+                    found.append((child, code, sizes[child] > 0))
+        else:
+            for byte, code in row.items():
+                child = texts.find(byte, first, end)
+                if child >= 0 and code != -1:
+                    found.append((child, code, sizes[child] > 0))
+        return found
 
     def bytes_below(self, node: int) -> bytes:
         """The bytes of the children of a node, ascending."""
@@ -144,6 +144,10 @@ class Words:
     def has_children(self, node: int) -> bool:
         """Whether longer words begin with the prefix of a node."""
         return self._sizes[node] > 0
+
+    def longest_below(self, node: int) -> int:
+        """The most characters that words add to the prefix of a node."""
+        return self._heights[node]
 
     def byte(self, node: int) -> bytes:
         """The last byte of the prefix of a node."""

@@ -325,5 +325,8 @@ class ByteCodes:
     def every_code(self, number: int) -> Codes:
         """By byte the codes of a state."""
         sparse = self.sparse_row(number)
+        if sparse is not None:
+            return sparse
         state = self._numbering.states[number]
-        return self.strings.codes(state) if isinstance(state, TextState) else sparse or {}
+        assert isinstance(state, TextState)
+        return self.strings.codes(state)

@@ -14,6 +14,7 @@ Answer = Any
 Inquiry = Generator[Hashable, Answer, Found]
 #: Takes a question and its earlier answer (``None`` at first), which it enters in ``found`` before it asks others.
 #: Returns the answer, and whether it is the largest one, which further passes cannot change; or asks before it returns.
+#: Answers that others ask for with ``yield`` are the largest ones if they are returned at once.
 Find = Callable[[Any, Answer], tuple[Answer, bool] | Inquiry[tuple[Answer, bool]]]
 
 
@@ -93,9 +94,11 @@ class LeastSolution:
             elif following in self._asked:
                 self.unsure, answer = True, self.found[following]
             else:
-                self._asked.add(following)
                 more = find(following, self.found.get(following))
-                assert not isinstance(more, tuple)
+                if isinstance(more, tuple):
+                    answer, _ = more
+                    continue
+                self._asked.add(following)
                 open_ones.append((following, more, self.unsure))
                 self.unsure, answer = False, None
 

@@ -235,15 +235,12 @@ class Satisfiability:
         Raises:
             BudgetExceeded: if there are too many extra formulas, or if the budget is used up.
         """
-        known: frozenset[TruthVector] | None = self._known.get(demand)
-        if known is None:
-            known = self._solution.of(demand, self._find)
-        return known
+        known = self._seen(demand)
+        return self._solution.of(demand, self._find) if known is None else known
 
     def possible(self, demand: ValueConstraint) -> bool:
         """Whether any value satisfies ``demand.must``."""
-        known = self._known.get(demand)
-        return bool(self._solution.of(demand, self._find) if known is None else known)
+        return bool(self.answers(demand))
 
     def lives(self, frame: Frame) -> bool:
         """Whether a container can still be completed with a truth vector in ``frame.wanted``."""
@@ -252,12 +249,23 @@ class Satisfiability:
             known = self._solution.of(frame, self._find)
         return known
 
+    def _seen(self, demand: ValueConstraint) -> frozenset[TruthVector] | None:
+        """The truth vectors of a constraint that are known, or are seen without an automaton or a frame."""
+        known: frozenset[TruthVector] | None = self._known.get(demand)
+        if known is None and not demand.extras:
+            for kind in self.kinds(demand):
+                if _has_plain_value(kind, *self.of_type(demand, kind)):
+                    known = self._known[demand] = _POSSIBLE
+                    break
+        return known
+
     def _find(
         self, question: ValueConstraint | Frame, before: Answer
-    ) -> Inquiry[tuple[frozenset[TruthVector], bool]] | Inquiry[tuple[bool, bool]]:
+    ) -> tuple[Answer, bool] | Inquiry[tuple[Answer, bool]]:
         """What answers a question: the truth vectors of a constraint, or whether a container can be completed."""
         if isinstance(question, ValueConstraint):
-            return self._truth_vectors(question, before)
+            seen = self._seen(question)
+            return self._truth_vectors(question, before) if seen is None else (seen, True)
         return self._can_be_closed(question, before)
 
     def _answered(self, inquiry: Inquiry[Found]) -> Found:
@@ -278,14 +286,9 @@ class Satisfiability:
             return frozenset(), True
         found = set(before or ())
         self._solution.found[demand] = frozenset(found)
-        kinds = self.kinds(demand)
-        if not demand.extras:
-            for kind in kinds:
-                if _has_plain_value(kind, *self.of_type(demand, kind)):
-                    return _POSSIBLE, True
         self._count_work("demands")
         everything = 2 ** len(demand.extras)
-        for kind in kinds:
+        for kind in self.kinds(demand):
             if len(found) == everything:
                 break
             formulas = self.of_type(demand, kind)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -179,16 +180,20 @@ class _Masks:
         self.machine = machine = schema.machine
         self._numbering = machine.numbering
         self.words = vocabulary_words(vocabulary)
-        self._texts = vocabulary.token_bytes
+        self._vocabulary = vocabulary
         self._sets = token_sets(vocabulary, size)
         self._walk = TokenWalk(machine, self.words.trie.longest)
         self._strings = StringRows(machine, vocabulary, self._walk, self._sets, memory)
-        self._doubtful = DoubtfulTokens(machine, self.words, vocabulary, size)
         self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
         self.bounds = TokenBounds(machine, schema.completions.parts, self.distances.farthest_end, vocabulary)
         self._completions = schema.completions
         self._memory = memory
         self._rows: dict[tuple[int, Stack], tuple[TokenSet, bool]] = memory.table("rows", renew=True)
+
+    @cached_property
+    def _doubtful(self) -> DoubtfulTokens:
+        """The tokens that may repeat an item or a name. Most schemas never ask for them."""
+        return DoubtfulTokens(self.machine, self.words, self._vocabulary, self._sets.size)
 
     def found(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position.

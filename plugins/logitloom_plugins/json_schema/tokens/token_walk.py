@@ -42,7 +42,6 @@ _CONTENT: Final = 256
 #: Up to so many nodes the words are listed node by node.
 _LISTED: Final = 128
 _BLANKS: Final = b" \n\t\r"
-_WHITESPACE: Final = frozenset(_BLANKS)
 _QUOTE, _BACKSLASH = b'"\\'
 
 #: Nodes with a state and a stack each.
@@ -143,7 +142,7 @@ class TokenWalk:
         """
         found = Found() if found is None else found
         machine, entered, known, reads = self._machine, found.entered, self._machine.codes.codes, words.reads
-        applied = machine.reader.applied
+        applied, most_blanks = machine.reader.applied, machine.whitespace.most
         wide: Wide = {}
         following, visited, work = deque(pending), set[int](), 0
         while following or wide:
@@ -175,8 +174,8 @@ class TokenWalk:
                     if DIGITS.isdisjoint(words.bytes_below(node)):
                         # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
                         continue
-                # Without more whitespace a gap needs no row of its own.
-                elif isinstance(kind, GapState) and _WHITESPACE.isdisjoint(words.bytes_below(node)):
+                # Where no word reaches the end of a gap, all its states have the codes of the state before it.
+                elif isinstance(kind, GapState) and kind.read + words.longest_below(node) <= most_blanks:
                     state = machine.numbering.number(kind.before)
                 sparse = machine.codes.every_code(state)
             below = reads(node, sparse)
