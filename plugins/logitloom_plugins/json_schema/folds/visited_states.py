@@ -310,7 +310,9 @@ class ByteCodes:
             else:
                 moves = moves_between(self._grammar, state)
             for move in moves:
-                codes.update(dict.fromkeys(move.read, numbering.code(move)))
+                code = numbering.code(move)
+                for byte in move.read:
+                    codes[byte] = code
         self.codes[number] = found = None if isinstance(state, TextState) else codes
         return found
 

@@ -177,7 +177,9 @@ class TokenWalk:
                 # Where no word reaches the end of a gap, all its states have the codes of the state before it.
                 elif isinstance(kind, GapState) and kind.read + words.longest_below(node) <= most_blanks:
                     state = machine.numbering.number(kind.before)
-                sparse = machine.codes.every_code(state)
+                    sparse = known.get(state)
+                if sparse is None:
+                    sparse = machine.codes.every_code(state)
             below = reads(node, sparse)
             work += 1 + len(below)
             for child, code, goes_on in below:
