@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from logitloom_plugins.json_schema.folds.completion.nearest_ends import text_to_end
+from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds, text_to_end
 from logitloom_plugins.json_schema.folds.completion.short_contents import columns_of, several
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
 
 PATTERNS = [r"^(\w+ ){0,40}$", "(a|b)*a(a|b){5}", r"^\S+@\S+\.\w{2,9}$", "^é{3,}x", "^(?:[A-Za-z0-9+/]{4})*$"]
@@ -54,3 +55,29 @@ def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
             characters = content.counted(characters + content.automaton.boundaries[at])
             at = int(content.automaton.next[at, content.automaton.byte_class[byte]])
         assert found is None or content.ends(at, characters) == label
+
+
+@pytest.mark.parametrize("pattern", ["^(\\w+ ){0,40}$", "^(ab|cde)*$", "^é{3,}x", ".{10}"])
+def test_a_text_is_read_off_the_states_without_a_question_for_each_byte(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, dice = (
+        content_of({"type": "string", "pattern": pattern, "minLength": 60, "maxLength": 90}),
+        random.Random(1),
+    )
+    assert content is not None
+    (label,) = content.found
+    nearest, asked, distance = NearestEnds(content), list[int](), NearestEnds._distance
+
+    def counted(ends: NearestEnds, at: int, output: Output) -> int:
+        asked.append(at)
+        return distance(ends, at, output)
+
+    monkeypatch.setattr(NearestEnds, "_distance", counted)
+    for _ in range(12):
+        state, count = visited(content, dice)
+        asked.clear()
+        found = nearest.text(label, state, count)
+        assert len(asked) == 1
+        searched = next((text for text, _ in several(content, state, 1, 1, None, count, label, [0])), None)
+        assert found == searched

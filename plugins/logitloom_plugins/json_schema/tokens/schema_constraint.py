@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata.array_ranges import distinct
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.trie_walk import nodes_along
 from logitloom.automata.lift.words import vocabulary_words
@@ -220,10 +221,11 @@ class _Masks:
         ids, needed, are_all = self.distances.after(position)
         if are_all:
             return ids, needed
-        every = np.union1d(self.found(position).listed(self._sets.size), ids)
-        bounds = np.full(len(every), self.bounds.after_any(position), dtype=np.int32)
-        bounds[np.searchsorted(every, ids)] = needed
-        return every, bounds
+        size = self._sets.size
+        every = distinct(np.concatenate([self.found(position).listed(size), ids]), size).astype(np.int32)
+        bounds = np.full(size, self.bounds.after_any(position), dtype=np.int32)
+        bounds[ids] = needed
+        return every, bounds.take(every)
 
     def _row(self, state: int, stack: Stack) -> tuple[TokenSet, bool]:
         """The tokens that may come next if items and names may be repeated, and whether all such tokens were found."""

@@ -51,6 +51,7 @@ class NearestEnds:
         self._ends = [content.ends(state, count) for count in counts for state in range(automaton.states)]
         self._listed = self._by_state() if len(content.found) >= _FEW else None
         self._distances: dict[Output, NDArray[np.int32]] = {}
+        self._ways: dict[Output, tuple[bytes, Sequence[int]]] = {}
 
     def outputs(self, state: int, count: int) -> Sequence[Output] | None:
         """The outputs that can be reached after a state and a number of characters; ``None`` if they are not listed."""
@@ -63,6 +64,12 @@ class NearestEnds:
         if distance < 0:
             return None
         found = bytearray()
+        if self._listed is None:
+            read, following = self._nearer(output)
+            for _ in range(distance):
+                found.append(read[at])
+                at = following[at]
+            return bytes(found)
         for left in range(distance - 1, -1, -1):
             row = self._next[at]
             byte, at = next(
@@ -98,6 +105,19 @@ class NearestEnds:
         if output not in self._distances:
             self._distances[output] = steps_to(self._next, np.array([end == output for end in self._ends]))
         return self._distances[output]
+
+    def _nearer(self, output: Output) -> tuple[bytes, Sequence[int]]:
+        """Per state from which an end can be reached the byte that leads nearer to it, and the state after the byte."""
+        if output not in self._ways:
+            distances, written = (
+                self._distances_of(output),
+                np.array([byte for byte, _ in self.columns], dtype=np.uint8),
+            )
+            targets = self._next[:, [column for _, column in self.columns]]
+            nearer = (targets >= 0) & (distances[targets] == distances[:, None] - 1)
+            first = nearer.argmax(axis=1)
+            self._ways[output] = written[first].tobytes(), targets[np.arange(len(targets)), first].data
+        return self._ways[output]
 
     def _by_state(self) -> list[dict[Output, int]] | None:
         """Per state the outputs that can be reached, with their distances; ``None`` if they are too many."""
