@@ -93,18 +93,20 @@ def test_the_characters_that_end_runs_are_those_that_a_state_after_some_text_can
     automaton: MooreMachine,
 ) -> None:
     between = np.flatnonzero(np.frombuffer(automaton.boundaries, dtype=bool))
-    assert len(between) <= 64 or automaton.states > 200
-    reached = {state: after_characters(automaton, state) for state in between[:65].tolist()}
+    few = len(between) <= 64
+    # Of many states only characters of ASCII are followed, and the others are given as those that end a run.
+    ascii_alone = automaton.next[:, automaton.byte_class[:128]]
+    reached = {each: after_characters(automaton, each) if few else ascii_alone[each] for each in between.tolist()}
     given = np.full(automaton.states, EVERYTHING)
     columns = ascii_columns(automaton.byte_class[:128].tobytes())
     found = lost_by_bytes(automaton.next, automaton.byte_class, given, columns)
     if found is None:
-        assert len(between) > 64
+        assert not few
         return
     own = dict(zip(between.tolist(), lost_above_ascii(automaton.next, automaton.byte_class, between), strict=True))
     for state, targets in reached.items():
-        words, others = (targets[kind] == -1 for kind in (_WORDS, _OTHERS))
-        for lost, bit in ((words, HIGH_WORD), (others, HIGH_OTHER)):
+        words, others = (targets[kind] == -1 if few else np.ones(1, dtype=bool) for kind in (_WORDS, _OTHERS))
+        for lost, bit in ((words, HIGH_WORD), (others, HIGH_OTHER)) if few else ():
             assert bool(own[state] & bit) == lost.any() or (own[state] == EVERYTHING and (words.any() or others.any()))
         runs, pending = {state}, [state]
         while pending:
@@ -114,10 +116,12 @@ def test_the_characters_that_end_runs_are_those_that_a_state_after_some_text_can
         dead = np.any([reached[each][:128] == -1 for each in runs], axis=0)
         low, high, marks = found[state].tolist()
         assert [bool((low | high << 64) >> code & 1) for code in range(128)] == dead.tolist()
-        assert marks == np.bitwise_or.reduce([own[each] for each in runs])
+        assert marks == (np.bitwise_or.reduce([own[each] for each in runs]) if few else EVERYTHING)
 
 
-@pytest.mark.parametrize("pattern", ["[0-9a-f]{8}-[0-9a-f]{4}", r"\w+\.ts$", "^.*?[.]", "x[^@]*@[^@.]+"])
+@pytest.mark.parametrize(
+    "pattern", ["[0-9a-f]{8}-[0-9a-f]{4}", r"\w+\.ts$", "^.*?[.]", "x[^@]*@[^@.]+", "(?:[0-9a-f]{4}-){5}[0-9a-f]{12}"]
+)
 def test_a_walk_where_almost_any_text_may_come_visits_few_nodes(pattern: str) -> None:
     machine = compile_schema({"type": "string", "pattern": pattern})
     tokens = walked(machine, tekken())[1]

@@ -71,9 +71,18 @@ def lost_by_characters(made_of: Utf8Expansion, ascii_part: AsciiClasses) -> NDAr
     by_word, by_other = (high_dead & word).any(axis=1), (high_dead & other).any(axis=1)
     marks = np.where(by_word, HIGH_WORD, 0) | np.where(by_other, HIGH_OTHER, 0) | MALFORMED
     marks = np.where(by_word | by_other, marks | HIGH_PARTIAL, marks)
+    return _rounds(_own(dead[:, ascii_part.columns], marks, ascii_part), source)
+
+
+def _rounds(own: NDArray[np.uint64], source: NDArray[np.integer[Any]]) -> NDArray[np.uint64] | None:
+    """What states lose, with all that is lost after them; ``None`` if that takes many rounds.
+
+    Args:
+        own: ``[states, 3]``, what each state loses itself.
+        source: ``[states, columns]``, the next states; the last number or -1 for none.
+    """
     # A last row for the dead state, which loses nothing.
-    lost = np.zeros((len(source) + 1, 3), dtype=np.uint64)
-    lost[:-1] = _own(dead[:, ascii_part.columns], marks, ascii_part)
+    lost = np.append(own, np.zeros((1, 3), dtype=np.uint64), axis=0)
     for _ in range(_MOST_ROUNDS):
         reached: NDArray[np.uint64] = lost[:-1] | np.bitwise_or.reduce(lost[source], axis=1)
         if np.array_equal(reached, lost[:-1]):
@@ -100,8 +109,19 @@ def lost_by_bytes(
     # A state that reads nothing counts as one between characters.
     between = (begins != -1).any(axis=1) | (table == -1).all(axis=1)
     at, inner = between.nonzero()[0], (~between).nonzero()[0]
+    lost = np.full((len(table), 3), ~_ZERO)
+    lost[:, 2] = EVERYTHING
     if len(at) > _MOST_BETWEEN:
-        return None
+        # Characters above ASCII that cannot leave the default transition lead where an ASCII character leads.
+        ascii_targets = table[np.ix_(at, ascii_part.columns)]
+        own = _own(ascii_targets < 0, given[at], ascii_part)
+        place = np.full(len(table) + 1, len(at))
+        place[at] = np.arange(len(at))
+        found = _rounds(own, place[np.maximum(ascii_targets, -1)]) if ascii_targets.size <= _MOST_ENTRIES else None
+        if found is None:
+            return None
+        lost[at] = found
+        return lost
     # Per state the states between characters that a character leads to, as bits; a last one for the dead state.
     leads = np.zeros(len(table) + 1, dtype=np.uint64)
     leads[at] = _EACH[: len(at)]
@@ -118,8 +138,6 @@ def lost_by_bytes(
         reached = further
     marks = given[at] & lost_above_ascii(table, byte_class, at)
     own = _own(table[np.ix_(at, ascii_part.columns)] < 0, marks, ascii_part)
-    lost = np.full((len(table), 3), ~_ZERO)
-    lost[:, 2] = EVERYTHING
     lost[at] = np.bitwise_or.reduce(np.where(reached[:, :, None], own[None], _ZERO), axis=1)
     return lost
 
