@@ -25,8 +25,8 @@ from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 __all__ = ["TokenCompletions"]
 
 _MOST_MADE: Final = 200_000
-#: So many tokens are looked at one by one, rather than all tokens of the vocabulary together.
-_FEW: Final = 256
+#: So many tokens are looked at, rather than all tokens of the vocabulary once.
+_FEW: Final = 4096
 _MOST_REMEMBERED: Final = 1 << 16
 
 
@@ -55,6 +55,9 @@ class TokenCompletions:
         self._states: dict[TokensRead, State | None] = {NOTHING_READ: self._texts.start()}
         #: In the memory of the lifted recogniser: inside a string each token leads to the same state.
         self._most: dict[State, int] = self._texts.memory.table("most after")
+        #: By the identity of listed ids what one of them opens at most. The ids are kept here, so that no other array
+        #: gets the same identity.
+        self._grown: dict[int, tuple[NDArray[np.int32], int]] = self._texts.memory.table("growth of token sets")
         self._found: dict[State, tuple[NDArray[np.int32], NDArray[np.int32]]] = self._texts.memory.table("least after")
 
     def least(self, read: TokensRead) -> int | None:
@@ -78,37 +81,51 @@ class TokenCompletions:
                 return UNKNOWN
             known = self._most.get(state)
             if known is None:
-                known = bound + self._most_growth(allowed().listed(self._vocabulary.size))
+                known = bound + self._most_growth(allowed())
                 self._texts.memory.note()
                 self._most[state] = known
             return known
 
-    def _most_growth(self, ids: NDArray[np.int32]) -> int:
+    def _most_growth(self, members: TokenSet) -> int:
         """The most bytes by which one of some tokens can make the shortest completion longer."""
-        if len(ids) > _FEW:
-            return int(self._growth.take(ids).max())
-        texts, growth, most = self._vocabulary.token_bytes, self._rules.growth, 0
-        assert growth is not None
-        for token in ids.tolist():
-            text = np.frombuffer(texts[token], dtype=np.uint8)
-            most = max(most, int(growth[:, text[0]].max() + growth[text[:-1], text[1:]].sum()))
-        return most
+        key = id(members.ids)
+        known = self._grown.get(key)
+        if known is None:
+            ids = members.listed(self._vocabulary.size)
+            growth = self._growth.take(ids) if len(ids) > _FEW else self._growth_of(ids)
+            known = members.ids, int(growth.max(initial=0))
+            self._texts.memory.note(members.ids)
+            self._grown[key] = known
+        return known[1]
 
     @cached_property
     def _growth(self) -> NDArray[np.int32]:
         """By token the bytes by which it can make the shortest completion longer at most."""
-        assert self._rules.growth is not None
-        flat, offsets = self._vocabulary.flat_bytes, self._vocabulary.offsets
+        offsets, found = self._vocabulary.offsets, np.zeros(self._vocabulary.size, dtype=np.int32)
+        texts = np.diff(offsets).nonzero()[0]
+        found[texts] = self._growth_of_texts(self._vocabulary.flat_bytes, offsets.take(texts))
+        return found
+
+    def _growth_of(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The same for some tokens, all of which have text."""
+        offsets = self._vocabulary.offsets
+        begin, length = offsets.take(ids), np.diff(offsets).take(ids)
+        at = np.cumsum(length) - length
+        places = np.arange(int(length.sum())) + (begin - at).repeat(length)
+        return self._growth_of_texts(self._vocabulary.flat_bytes.take(places), at)
+
+    def _growth_of_texts(self, flat: NDArray[np.uint8], begin: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The same for texts that stand one after the other."""
+        growth = self._rules.growth
+        assert growth is not None
+        if not len(begin):
+            return np.zeros(0, dtype=np.int32)
         pairs = flat.astype(np.int32)
         pairs[1:] |= pairs[:-1] << 8 & 0xFF00
-        sums = np.zeros(len(flat) + 1, dtype=np.int32)
-        np.cumsum(self._rules.growth.ravel().take(pairs), out=sums[1:])
-        begin, end = offsets[:-1], offsets[1:]
-        texts = (begin < end).nonzero()[0]
-        first = flat.take(begin[texts])
-        found = np.zeros(len(begin), dtype=np.int32)
-        found[texts] = sums.take(end[texts]) - sums.take(begin[texts] + 1) + self._rules.growth.max(axis=0).take(first)
-        return found
+        by_byte = growth.ravel().take(pairs)
+        # Any byte may stand before a token.
+        by_byte[begin] = growth.max(axis=0).take(flat.take(begin))
+        return np.add.reduceat(by_byte, begin)
 
     def after(self, read: TokensRead, ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """``[n] int32``: :meth:`least` after each of some ids (sorted), :data:`UNKNOWN` for ``None``."""

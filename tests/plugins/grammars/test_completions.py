@@ -217,3 +217,17 @@ def test_far_from_a_limit_no_token_is_looked_at(monkeypatch: pytest.MonkeyPatch)
             _, state = chain.process(np.zeros((1, words.size), dtype=np.float32), state, now)
             now = now.accept([[single[bytes([byte])]]])
         assert bool(searched) == bool(found)
+
+
+def test_what_tokens_open_is_the_sum_over_their_bytes() -> None:
+    words = mixed()
+    completions = TokenCompletions(pruned(parse_gbnf(RECURSIVE["arithmetic"][0])), words, words.size)
+    growth = completions._rules.growth
+    assert growth is not None
+    wanted = [
+        int(growth[:, text[0]].max()) + sum(int(growth[pair]) for pair in pairwise(text)) if text else 0
+        for text in words.token_bytes
+    ]
+    assert completions._growth.tolist() == wanted
+    some = np.flatnonzero(np.diff(words.offsets))[::7].astype(np.int32)
+    assert completions._growth_of(some).tolist() == [wanted[token] for token in some.tolist()]
