@@ -128,7 +128,8 @@ class ByteRules:
         """A new position."""
         if len(self.mask) >= _MOST_POSITIONS:
             raise BudgetExceeded(f"The grammar has more than {_MOST_POSITIONS} positions.")
-        self._tracker.check_time()
+        if len(self.mask) % 64 == 0:
+            self._tracker.check_time()
         self.mask.append(mask)
         self.called.append(called)
         self._follow.append([])
@@ -280,11 +281,13 @@ class ByteRules:
             {kind: self._deepest(rule, members[kind], rest, named, starts) for kind in classes_of(mask)}
             for rule, mask in enumerate(begins)
         ]
-        found = np.zeros((len(members) + 1, len(members)), dtype=np.int32)
+        found = [[0] * len(members) for _ in range(len(members) + 1)]
         for position, after in enumerate(self.follow):
             grown: dict[int, int] = {}
             for at in after:
                 rule, more = self.called[at], rest[at] - rest[position]
+                if rule < 0 and more <= 0:
+                    continue
                 for kind in classes_of(starts[at]):
                     size = more + deepest[rule][kind] if rule >= 0 else more
                     if size > grown.get(kind, 0):
@@ -292,9 +295,11 @@ class ByteRules:
             if grown:
                 rule = self.called[position]
                 mask = ends[rule] if rule >= 0 else self.mask[position]
-                where = np.ix_([len(members)] if position == BEGIN else classes_of(mask), [*grown])
-                found[where] = np.maximum(found[where], [*grown.values()])
-        return found[np.ix_([*by_byte, len(members)], by_byte)]
+                for before in [len(members)] if position == BEGIN else classes_of(mask):
+                    row = found[before]
+                    for kind, size in grown.items():
+                        row[kind] = max(row[kind], size)
+        return np.array(found, dtype=np.int32)[np.ix_([*by_byte, len(members)], by_byte)]
 
     def _last_positions(self) -> list[list[int]]:
         """By rule the positions at which it may end."""
