@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from logitloom import Context, Vocabulary
+from logitloom.constraints import UNKNOWN
 from logitloom.constraints.token_limit import row_limits
 from logitloom.errors import GenerationError
 from logitloom_plugins.combinators import FinishWithin
-from logitloom_plugins.json_schema.folds.completion import content_texts, position_texts
+from logitloom_plugins.json_schema.folds.completion import content_texts, member_texts, position_texts
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
@@ -181,6 +182,32 @@ def test_a_search_for_a_number_of_members_finds_them_among_many_patterns() -> No
     assert len(text) == len(b'{"":0,"a":0,"b":0}')
 
 
+@pytest.mark.parametrize(
+    ("schema", "begun"),
+    [
+        ({"patternProperties": {f"^a{n}_": {"type": "integer"} for n in range(100)}, "minProperties": 3}, b'{"'),
+        ({"anyOf": [{"properties": {f"a{n}": {"type": "string"}}, "required": [f"a{n}"]} for n in range(100)]}, b'{"a'),
+    ],
+    ids=["counted", "alternatives"],
+)
+def test_a_name_that_can_go_on_in_many_ways_takes_few_searches(
+    schema: Any, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names that need more bytes than the shortest text are not followed."""
+    automaton = constraint_of({"type": "object", **schema}).schema
+    after = automaton.read(automaton.start(), begun)
+    assert after is not None
+    searches, search = Counter[str](), member_texts._search
+
+    def counting(*arguments: Any) -> Any:
+        searches["calls"] += 1
+        return search(*arguments)
+
+    monkeypatch.setattr(member_texts, "_search", counting)
+    assert automaton.completion(after)
+    assert searches["calls"] < 10
+
+
 def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that must differ make every position a new one."""
     most = 100_000
@@ -228,6 +255,33 @@ def test_arrays_of_many_items_are_completed_and_counted(schema: Any, shortest: A
     with pytest.raises(GenerationError, match=f"needs about {least + 1}"):
         row_limits("json", constraint, [state], None, limited(least))
     assert row_limits("json", constraint, [state], None, limited(least + 1)) == [least + 1]
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda inner: {"type": "object", "properties": {"a": inner}, "required": ["a"], "additionalProperties": False},
+        lambda inner: {"type": "object", "additionalProperties": inner, "minProperties": 1},
+        lambda inner: {"type": "object", "additionalProperties": inner, "anyOf": [{"required": [n]} for n in "ab"]},
+        lambda inner: {"type": "array", "items": inner, "minItems": 1},
+    ],
+    ids=["object", "counted", "alternatives", "array"],
+)  # fmt: skip
+def test_values_are_completed_however_deep_they_are(around: Any) -> None:
+    schema: Any = {"const": 1}
+    for _ in range(300):
+        schema = around(schema)
+    constraint = constraint_of(schema)
+    state = constraint.start()
+    least = constraint.least_tokens(state)
+    assert least is not None
+    assert row_limits("json", constraint, [state], None, limited(least + 1)) == [least + 1]
+    text = constraint.schema.completion(state)
+    assert text is not None
+    after = constraint.schema.read(state, text[:-150])
+    assert after is not None
+    ids, needed = constraint.least_after(after)
+    assert needed[ids == 1 + text[-150]] < UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,19 @@ class Keys:
         """The bit of each label."""
         return {label: 1 << i for i, label in enumerate([*[("name", n) for n in self.names], *self.others])}
 
+    def listed(self, bits: int) -> list[Label]:
+        """The labels of some bits, in their order."""
+        every, found = self._labels, []
+        while bits:
+            lowest = bits & -bits
+            found.append(every[lowest.bit_length() - 1])
+            bits ^= lowest
+        return found
+
+    @cached_property
+    def _labels(self) -> tuple[Label, ...]:
+        return tuple(self.bit)
+
     def label(self, name: str) -> Label:
         """The label of a name."""
         found: Label = self.automaton.outputs[self.automaton.walk(name.encode())]

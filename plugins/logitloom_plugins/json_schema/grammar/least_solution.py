@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-__all__ = ["Answer", "Inquiry", "LeastSolution"]
+__all__ = ["Answer", "Find", "Inquiry", "LeastSolution"]
 
 Found = TypeVar("Found")
 #: The type of an answer depends on the question; so ``Any``.

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds
 from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical
-from logitloom_plugins.json_schema.grammar.least_solution import LeastSolution
+from logitloom_plugins.json_schema.grammar.least_solution import Find, LeastSolution
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
 from logitloom_plugins.json_schema.grammar.states import State
@@ -128,9 +128,7 @@ class CompletionMemory:
         self.work = 0
         self._counted.clear()
 
-    def value(
-        self, demand: ValueConstraint, find: Callable[[ValueConstraint, Texts | None], tuple[Texts, bool]]
-    ) -> Texts:
+    def value(self, demand: ValueConstraint, find: Find) -> Texts:
         """The short values of a constraint, found as :meth:`.LeastSolution.of` says."""
         known: Texts | None = self.values.known.get(demand)
         if known is None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     COPIED,
@@ -13,8 +16,7 @@ from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     Jump,
     Taken,
     Texts,
-    merge,
-    shortlex,
+    ends_of,
 )
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.shortest_ends import shortest_ends
@@ -43,6 +45,7 @@ class LocalTexts:
         strings: which moves states have inside strings.
         memory: what was found.
         specialised: by type of state the function that finds its jumps.
+        least: a lower bound on the bytes from a state on, as :func:`.bytes_from`.
     """
 
     def __init__(
@@ -51,11 +54,13 @@ class LocalTexts:
         strings: StringMoves,
         memory: CompletionMemory,
         specialised: Mapping[type[State], Specialised],
+        least: Callable[[LocalTexts, State], int],
     ) -> None:
         self.grammar, self.values = grammar, grammar.values
         self.strings, self.memory = strings, memory
         self.contents = ContentTexts(grammar.escapes, memory)
         self._specialised = specialised
+        self._least = partial(least, self)
 
     def of(self, state: State, wanted: Collection[TruthVector], taken: Taken = NOTHING) -> Texts:
         """By truth vector a short text that ends the innermost string, object or array; the whole text after it.
@@ -68,18 +73,22 @@ class LocalTexts:
         jumps = self.jumps(state, taken)
         if jumps is None:
             return shortest_ends(self.moves, self.jumps, state, taken, wanted)
+        ways = _Ways(self._least)
+        ways.add(b"", jumps)
         found: Texts = {}
-        for text, following, after, truth in sorted(jumps, key=lambda jump: shortlex(jump.text)):
-            if following is None:
-                merge(found, {truth: text})
+        while ways.queue and not all(each in found for each in wanted):
+            way = ways.next()
+            if way is None:
                 continue
-            least = _SHORTEST_VALUE if isinstance(following, ColonState) else 1
-            if all(each in found and _comes_first(found[each], text, least) for each in wanted):
+            if way.state is None:
+                found.setdefault(way.truth, way.text)
                 continue
-            rests = self.of(following, wanted, after)
-            if isinstance(following, ColonState):
-                self.memory.work += MEMBER + sum([len(rest) for rest in rests.values()]) // COPIED
-            merge(found, {end: text + rest for end, rest in rests.items()})
+            if isinstance(way.state, ColonState):
+                self.memory.work += MEMBER + len(way.text) // COPIED
+            jumps = self.jumps(way.state, way.taken)
+            if jumps is None:
+                jumps = ends_of(shortest_ends(self.moves, self.jumps, way.state, way.taken, wanted))
+            ways.add(way.text, jumps)
         return found
 
     def moves(self, state: State) -> Iterator[Move]:
@@ -94,9 +103,64 @@ class LocalTexts:
         return None if special is None else special(self, state, taken)
 
 
-def _comes_first(found: bytes, text: bytes, more: int) -> bool:
-    """Whether a text comes before each text that begins with another one and has so many more bytes."""
-    return (len(found), found[: len(text)]) < (len(text) + more, text)
+class _Way(NamedTuple):
+    """A text that does not end what is open, or does, in the order in which such texts are looked at.
+
+    Attributes:
+        bound: a lower bound on the bytes of the text that ends what is open.
+        text: the beginning of that text.
+        order: a number that no other text has.
+        state: the state after the beginning; ``None`` if it is the whole text.
+        taken: what must not come again.
+        truth: the truth vector of a whole text.
+        is_exact: whether the bound is as large as it is known to be.
+    """
+
+    bound: int
+    text: bytes
+    order: int
+    state: State | None
+    taken: Taken
+    truth: TruthVector
+    is_exact: bool
+
+
+class _Ways:
+    """Texts in the order of the bytes that they need at least, and of their bytes.
+
+    Args:
+        least: a lower bound on the bytes from a state on, which takes long to find.
+    """
+
+    def __init__(self, least: Callable[[State], int]) -> None:
+        self.queue: list[_Way] = []
+        self._least = least
+        self._order = itertools.count()
+        self._seen = set[tuple[State, Taken]]()
+
+    def add(self, text: bytes, jumps: Iterable[Jump]) -> None:
+        """Add what follows a text."""
+        for more, state, taken, truth in jumps:
+            longer = text + more
+            least = 0 if state is None else _SHORTEST_VALUE if isinstance(state, ColonState) else 1
+            way = _Way(len(longer) + least, longer, next(self._order), state, taken, truth, state is None)
+            heapq.heappush(self.queue, way)
+
+    def next(self) -> _Way | None:
+        """Take the first text; ``None`` if its bound has become larger, or another has led to its state."""
+        way = heapq.heappop(self.queue)
+        if way.state is None:
+            return way
+        if not way.is_exact:
+            bound = max(way.bound, len(way.text) + self._least(way.state))
+            if bound > way.bound:
+                heapq.heappush(self.queue, way._replace(bound=bound, is_exact=True))
+                return None
+        place = way.state, way.taken
+        if place in self._seen:
+            return None
+        self._seen.add(place)
+        return way
 
 
 def leading_on(back: Return, texts: Texts, taken: Taken) -> list[Jump]:

@@ -22,6 +22,7 @@ from logitloom_plugins.json_schema.folds.completion.different_items import Diffe
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, Specialised
 from logitloom_plugins.json_schema.folds.completion.member_texts import container_jumps
 from logitloom_plugins.json_schema.folds.completion.part_texts import PartTexts
+from logitloom_plugins.json_schema.folds.completion.required_texts import bytes_from
 from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical
 from logitloom_plugins.json_schema.folds.completion.string_texts import escape_jumps, number_jumps, text_jumps
 from logitloom_plugins.json_schema.folds.completion.value_texts import colon_jumps, value_jumps
@@ -81,7 +82,8 @@ class Completions:
     def __init__(self, machine: Machine, specialised: Mapping[type[State], Specialised] = SPECIALISED) -> None:
         self._machine = machine
         self.memory = CompletionMemory()
-        self._texts = LocalTexts(machine.grammar, machine.codes.strings.moves, self.memory, specialised)
+        strings = machine.codes.strings.moves
+        self._texts = LocalTexts(machine.grammar, strings, self.memory, specialised, bytes_from)
         self.parts = PartTexts(self._texts)
         self._different = DifferentItems(machine, self._texts.contents, self._complete)
         self._forget()

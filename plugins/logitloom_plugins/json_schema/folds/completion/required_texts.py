@@ -14,9 +14,10 @@ from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
+from logitloom_plugins.json_schema.grammar.states import ObjectState, State
 from logitloom_plugins.json_schema.schema.formula import Formula, ManyParts
 
-__all__ = ["bytes_needed", "is_simple", "next_required", "required_items", "required_members"]
+__all__ = ["bytes_from", "bytes_needed", "is_simple", "next_required", "required_items", "required_members"]
 
 #: So many required items or more are not searched for one by one.
 _MANY_ITEMS: Final = 64
@@ -93,6 +94,14 @@ def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
     needed += _least_for(texts, plan, frame.soft, frozenset(required))
     others = plan.least - max(frame.length, 0) - len(required) if plan.least else 0
     return needed if others <= 0 else max(needed, needed_directly + others * _shortest_member(texts, plan))
+
+
+def bytes_from(texts: LocalTexts, state: State) -> int:
+    """A lower bound on the bytes from a state to the end of the innermost open object or array."""
+    if not isinstance(state, ObjectState) or is_simple(state.frame):
+        return 1
+    # The first member is counted with a comma that it may not need.
+    return max(bytes_needed(texts, state.frame) - (state.phase != "next"), 0) + 1
 
 
 def _shortest_member(texts: LocalTexts, plan: ObjectPlan) -> int:

@@ -42,13 +42,14 @@ def _name_jumps(texts: LocalTexts, context: NameContext, content_state: int, tak
     may_come = context.mask & context.below[content_state]
 
     def rest_of(label: Label) -> bytes | None:
-        return contents.name(keys, content_state, label, others, already) if keys.bit[label] & may_come else None
+        return contents.name(keys, content_state, label, others, already)
 
+    labels = keys.listed(may_come)
     required = next_required(frame) if is_simple(frame) else None
-    if required is not None and rest_of(required) is None:
-        required = None
+    if required is not None and required in labels and rest_of(required) is not None:
+        labels = [required]
     found = []
-    for label in keys.bit if required is None else [required]:
+    for label in labels:
         rest = rest_of(label)
         if rest is not None:
             once = context.tracks and not frame.plan.declares(label)

@@ -11,8 +11,11 @@ from logitloom_plugins.json_schema.folds.completion.completion_memory import MOS
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, leading_on
 from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical, canonical
 from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.layout import COMPACT, settled
+from logitloom_plugins.json_schema.grammar.least_solution import Inquiry
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState, state_in
 from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
@@ -57,7 +60,7 @@ def short_values(texts: LocalTexts, demand: ValueConstraint) -> Texts:
     return texts.memory.value(demand, partial(_find, texts))
 
 
-def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> tuple[Texts, bool]:
+def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> Inquiry[tuple[Texts, bool]]:
     check_deadline("the short values of the schema")
     found = texts.memory.values.found[demand] = dict(before or {})
     values, contents = texts.values, texts.contents
@@ -78,9 +81,29 @@ def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> t
         if formulas and not all(len(found.get(truth, b"...")) <= _SHORTEST_CONTAINER for truth in wanted):
             frame = values.opened(kind, formulas, wanted)
             if values.lives(frame):
+                # Schemas may be nested more deeply than calls, so the values within are asked for first.
+                yield from _demands_within(texts, frame)
                 rests = texts.of(state_in(frame, "open", COMPACT), wanted)
                 add({truth: bracket + rest for truth, rest in rests.items()})
     return found, False
+
+
+def _demands_within(texts: LocalTexts, frame: Frame) -> Iterator[ValueConstraint]:
+    """The constraints on the values with which short texts of an opened object or array may begin."""
+    if isinstance(frame, objects.ObjectFrame):
+        for name in frame.plan.required_names(frame.position, frame.missing):
+            yield ValueConstraint(frame.plan.hard_child(("name", name)))
+        if frame.only_hard and not frame.plan.counts:
+            return
+    if len(frame.wanted) == 1 and texts.values.end(frame) is not None:
+        return
+    if isinstance(frame, ArrayFrame):
+        one = item(frame)
+        if one is not None:
+            yield one.demand
+    else:
+        for _, member in objects.next_members(texts.values, frame):
+            yield member.demand
 
 
 def contents_of(texts: LocalTexts, demand: ValueConstraint) -> Iterator[tuple[Content, bool]]:
