@@ -16,6 +16,7 @@ from logitloom.constraints.token_limit import row_limits
 from logitloom.errors import GenerationError
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.folds.completion import content_texts, member_texts, position_texts
+from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
@@ -62,6 +63,12 @@ HOSTILE: dict[str, Any] = {
     "counted pattern": {"type": "string", "pattern": "^(ab|c)*$", "minLength": 50, "maxLength": 60},
     "different numbers": {"type": "array", "minItems": 20, "uniqueItems": True, "items": {"type": "integer"}},
     "different strings": {"type": "array", "minItems": 12, "uniqueItems": True, "items": {"type": "string"}},
+    "dependent names": {
+        "type": "object",
+        "properties": dict.fromkeys(NAMES[:20], {"type": "integer"}),
+        "dependentRequired": {name: [NAMES[at + 1]] for at, name in enumerate(NAMES[:19])},
+        "additionalProperties": False,
+    },
     "branches": {
         "type": "object",
         "allOf": [
@@ -93,7 +100,7 @@ def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeyp
     limited = FinishWithin(inner, least + 3)
     dice, bounds, cut = random.Random(name), [], 0
     state, taken = limited.start(), []
-    # One position may take more than is left of the bound.
+    # The completion of the text is found, whatever that takes.
     most = 150_000
     while True:
         row = limited.row(state).tolist()
@@ -206,6 +213,48 @@ def test_a_name_that_can_go_on_in_many_ways_takes_few_searches(
     monkeypatch.setattr(member_texts, "_search", counting)
     assert automaton.completion(after)
     assert searches["calls"] < 10
+
+
+def test_a_token_that_leads_to_a_long_search_is_not_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a line break in the object a member must follow, and each member asks for the next one."""
+    names = [f"name{n}" for n in range(200)]
+    wanted = {name: [following] for name, following in zip(names, [*names[1:], names[0]], strict=True)}
+    closed = {"properties": dict.fromkeys(names, {"type": "integer"}), "additionalProperties": False}
+    constraint = constraint_of({"type": "object", **closed, "dependentRequired": wanted})
+    monkeypatch.setattr(distances, "_MOST_WORK", 20_000)
+    followed, after = Counter[str](), member_texts._after
+
+    def counting(*arguments: Any) -> Any:
+        followed["calls"] += 1
+        return after(*arguments)
+
+    monkeypatch.setattr(member_texts, "_after", counting)
+    opened = constraint.advance(constraint.start(), 1 + ord("{"))
+    assert opened is not None
+    found = [constraint.least_after(opened) for _ in range(2)]
+    assert followed["calls"] < 100
+    assert all(np.array_equal(first, second) for first, second in zip(*found, strict=True))
+
+
+def test_of_many_values_only_those_that_may_lead_to_the_shortest_text_are_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each value asks for another member."""
+    kinds = [f"kind{n}" for n in range(100)]
+    asked = [{"if": {"properties": {"kind": {"const": kind}}}, "then": {"required": [f"a {kind}"]}} for kind in kinds]
+    properties = {"kind": {"enum": kinds}}
+    automaton = constraint_of({"type": "object", "properties": properties, "required": ["kind"], "allOf": asked}).schema
+    within = automaton.read(automaton.start(), b'{"kind":"kind')
+    assert within is not None
+    ends, after = Counter[str](), Completions._after
+
+    def counting(self: Completions, *arguments: Any) -> Any:
+        ends["calls"] += 1
+        return after(self, *arguments)
+
+    monkeypatch.setattr(Completions, "_after", counting)
+    assert automaton.completion(within) == b'0","a kind0":0}'
+    assert ends["calls"] < 20
 
 
 def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

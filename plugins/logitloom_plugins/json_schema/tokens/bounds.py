@@ -463,6 +463,8 @@ class _MemberSizes:
 
 def _deepest(text: bytes) -> int:
     """The most objects and arrays that a text opens within one another."""
+    if b"{" not in text and b"[" not in text:
+        return 0
     brackets = np.frombuffer(text, dtype=np.uint8)
     opened = (brackets == ord("{")) | (brackets == ord("["))
     closed = (brackets == ord("}")) | (brackets == ord("]"))

@@ -60,7 +60,7 @@ class AnyDemands:
                 self._named.setdefault(Selection.of(atom).member, []).extend(Selection.of(atom).bits)
             elif atom[0] == "prop":
                 self._named.setdefault(atom[1], []).append(atom[2])
-            elif atom[0] in ("patp", "addl"):
+            elif atom[0] in ("patp", "addl") and not isinstance(atom[-1], bool):
                 self._others.append(atom)
 
     def of(self, label: Label) -> ValueConstraint:
@@ -68,8 +68,6 @@ class AnyDemands:
         plan = self._plan
         asked = dict.fromkeys(self._named.get(label[1], ()) if label[0] == "name" else ())
         for atom in self._others:
-            if isinstance(atom[-1], bool):
-                continue
             is_patp = atom[0] == "patp"
             if plan.keys.matches(label, atom[1]) if is_patp else plan.is_additional(label, atom[1], atom[2]):
                 asked[atom[-1]] = None

@@ -7,6 +7,7 @@ and asks once for each state of the content.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
@@ -18,6 +19,7 @@ from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import UNKNOWN
 from logitloom.vocabulary import kept_with_vocabulary
+from logitloom_plugins.json_schema.folds.completion.completion_memory import TooMuchWork
 from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
@@ -149,8 +151,9 @@ class TokenDistances:
         least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
         for number, (content_state, count) in enumerate(states):
             if completions.work < _MOST_WORK:
-                needed = self.least(Position(machine.codes.strings.text(context, content_state, count), stack))
-                least[number] = UNKNOWN if needed is None else needed
+                least[number] = self._counted(
+                    Position(machine.codes.strings.text(context, content_state, count), stack)
+                )
         found.add_all(positions, least[which])
         following = []
         for node, (content_state, count), _ in ends:
@@ -166,7 +169,22 @@ class TokenDistances:
         """Add the tokens that end at a node, unless they write the completion or too much has been counted."""
         first, own = self._words.span(node)
         if own > first and node not in found.known and self._completions.work < _MOST_WORK:
-            found.add(node, self.least(reached))
+            needed = self._counted(reached)
+            if needed != _NOT_COUNTED:
+                found.add(node, needed)
+
+    def _counted(self, position: Position) -> int:
+        """:meth:`least`, or :data:`_NOT_COUNTED` if that takes more than is left of the work of the mask."""
+        memory = self._completions.memory
+        memory.most = _MOST_WORK
+        try:
+            needed = self.least(position)
+        except TooMuchWork:
+            memory.work = max(memory.work, _MOST_WORK)
+            return _NOT_COUNTED
+        finally:
+            memory.most = math.inf
+        return UNKNOWN if needed is None else needed
 
     def _fewest(self, text: bytes) -> int | None:
         """The fewest tokens that write a text, ``None`` if none do."""
@@ -239,11 +257,10 @@ class _FoundDistances:
         self.known.add(node)
         self.add(node, needed)
 
-    def add(self, node: int, needed: int | None) -> None:
+    def add(self, node: int, needed: int) -> None:
         """Add the tokens that end at a node, with one number for all. A token keeps its least number."""
-        least = UNKNOWN if needed is None else needed
         for token in self._words.ids(self._words.span(node)):
-            self._few[token] = min(self._few.get(token, least), least)
+            self._few[token] = min(self._few.get(token, needed), needed)
 
     def add_all(self, positions: Places, needed: NDArray[np.int32]) -> None:
         """Add the tokens at some positions of the trie's order, without those that were not counted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple, TypeVar
 
@@ -26,6 +27,7 @@ __all__ = [
     "Jump",
     "Taken",
     "Texts",
+    "TooMuchWork",
     "ends_of",
     "merge",
     "shortlex",
@@ -45,6 +47,10 @@ MOST_SEARCHED: Final = 1 << 19
 MOST_WRITTEN: Final = 1 << 19
 
 Found = TypeVar("Found", Texts, list[bytes])
+
+
+class TooMuchWork(Exception):
+    """The work for a position exceeds what is left for it."""
 
 
 class Taken(NamedTuple):
@@ -91,15 +97,19 @@ class CompletionMemory:
     Attributes:
         work: the work for positions since :meth:`begin_counting`, about as many bytes of texts. The shortest values,
             which are found once for a schema, do not count.
+        most: the work above which :class:`TooMuchWork` is raised, whether or not the texts are remembered.
         remembered: bytes of the memory, estimated.
     """
 
     def __init__(self) -> None:
         self.work = 0
+        self.most = math.inf
         #: How many entries are being found. Each of them is needed for the one before.
         self._within = 0
         #: Keys whose work has been counted.
         self._counted: set[Hashable] = set()
+        #: Whether the work for the entry that is being found has been counted.
+        self._is_counted = False
         self.clear()
 
     def clear(self) -> None:
@@ -128,6 +138,26 @@ class CompletionMemory:
         self.work = 0
         self._counted.clear()
 
+    def spend(self, work: int) -> None:
+        """Add work, except where an entry is being found.
+
+        Raises:
+            TooMuchWork: if that is too much.
+        """
+        if not self._within:
+            self.work += work
+            if self.work > self.most:
+                raise TooMuchWork
+
+    def check(self, work: float) -> None:
+        """Check the work for an entry that is being found.
+
+        Raises:
+            TooMuchWork: if that is too much. Entries from which another one is made are not bounded.
+        """
+        if self._within == 1 and not self._is_counted and self.work + work > self.most:
+            raise TooMuchWork
+
     def value(self, demand: ValueConstraint, find: Find) -> Texts:
         """The short values of a constraint, found as :meth:`.LeastSolution.of` says."""
         known: Texts | None = self.values.known.get(demand)
@@ -143,9 +173,14 @@ class CompletionMemory:
         """An entry of a part of the memory, or the result of a function and the work that the result takes.
 
         The work is added once, and not where another entry is made from this one.
+
+        Raises:
+            TooMuchWork: if the work is too much.
         """
         found = memory.get(key)
         if found is None:
+            if not self._within:
+                self._is_counted = key in self._counted
             self._within += 1
             try:
                 (found, self._costs[key]), certain = self.values.certainty(find)
@@ -155,8 +190,8 @@ class CompletionMemory:
                 memory[key] = found
                 self.remembered += ENTRY + sum(map(len, found.values() if isinstance(found, dict) else found))
         if not self._within and key not in self._counted:
+            self.spend(self._costs[key])
             self._counted.add(key)
-            self.work += self._costs[key]
         return found
 
 

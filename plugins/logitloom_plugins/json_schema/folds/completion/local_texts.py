@@ -25,13 +25,15 @@ from logitloom_plugins.json_schema.grammar.moves import SchemaGrammar, moves_bet
 from logitloom_plugins.json_schema.grammar.states import ColonState, EscapeState, Move, Return, State, TextState
 from logitloom_plugins.json_schema.grammar.string_moves import StringMoves
 
-__all__ = ["LocalTexts", "Specialised", "leading_on"]
+__all__ = ["LocalTexts", "Specialised", "Ways", "leading_on"]
 
 #: Bytes of a colon, the shortest value, and a bracket.
 _SHORTEST_VALUE: Final = 3
+#: The work of a jump.
+_JUMP: Final = 50
 
 #: The jumps of the states of one type: a function of the texts of other states, the state, and what is taken.
-Specialised = Callable[["LocalTexts", State, Taken], Iterable[Jump]]
+Specialised = Callable[["LocalTexts", State, Taken], list[Jump]]
 
 
 class LocalTexts:
@@ -69,27 +71,39 @@ class LocalTexts:
             state: the state.
             wanted: the truth vectors that are asked for. Texts with others may be found, too.
             taken: what must not come again.
+
+        Raises:
+            TooMuchWork: as :class:`.CompletionMemory` says.
         """
         jumps = self.jumps(state, taken)
         if jumps is None:
             return shortest_ends(self.moves, self.jumps, state, taken, wanted)
-        ways = _Ways(self._least)
-        ways.add(b"", jumps)
+        self.memory.spend(_JUMP * len(jumps))
+        ways = self.ways(jumps)
         found: Texts = {}
-        while ways.queue and not all(each in found for each in wanted):
+        missing = len(wanted)
+        while ways.queue and missing:
             way = ways.next()
             if way is None:
                 continue
             if way.state is None:
-                found.setdefault(way.truth, way.text)
+                if way.truth not in found:
+                    found[way.truth] = way.text
+                    missing -= way.truth in wanted
                 continue
-            if isinstance(way.state, ColonState):
-                self.memory.work += MEMBER + len(way.text) // COPIED
+            self.memory.spend(MEMBER + len(way.text) // COPIED)
             jumps = self.jumps(way.state, way.taken)
             if jumps is None:
                 jumps = ends_of(shortest_ends(self.moves, self.jumps, way.state, way.taken, wanted))
+            self.memory.spend(_JUMP * len(jumps))
             ways.add(way.text, jumps)
         return found
+
+    def ways(self, jumps: Iterable[Jump]) -> Ways:
+        """The texts of some jumps in the order in which they are to be followed."""
+        ways = Ways(self._least)
+        ways.add(b"", jumps)
+        return ways
 
     def moves(self, state: State) -> Iterator[Move]:
         """The moves of a state."""
@@ -97,13 +111,13 @@ class LocalTexts:
             return self.strings.moves(state)
         return moves_between(self.grammar, state)
 
-    def jumps(self, state: State, taken: Taken) -> Iterable[Jump] | None:
+    def jumps(self, state: State, taken: Taken) -> list[Jump] | None:
         """The jumps of a state, from the function for its type; ``None`` if no function is registered."""
         special = self._specialised.get(type(state))
         return None if special is None else special(self, state, taken)
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """A text that does not end what is open, or does, in the order in which such texts are looked at.
 
     Attributes:
@@ -125,7 +139,7 @@ class _Way(NamedTuple):
     is_exact: bool
 
 
-class _Ways:
+class Ways:
     """Texts in the order of the bytes that they need at least, and of their bytes.
 
     Args:
@@ -133,7 +147,7 @@ class _Ways:
     """
 
     def __init__(self, least: Callable[[State], int]) -> None:
-        self.queue: list[_Way] = []
+        self.queue: list[Way] = []
         self._least = least
         self._order = itertools.count()
         self._seen = set[tuple[State, Taken]]()
@@ -143,15 +157,15 @@ class _Ways:
         for more, state, taken, truth in jumps:
             longer = text + more
             least = 0 if state is None else _SHORTEST_VALUE if isinstance(state, ColonState) else 1
-            way = _Way(len(longer) + least, longer, next(self._order), state, taken, truth, state is None)
+            way = Way(len(longer) + least, longer, next(self._order), state, taken, truth, state is None)
             heapq.heappush(self.queue, way)
 
-    def next(self) -> _Way | None:
+    def next(self) -> Way | None:
         """Take the first text; ``None`` if its bound has become larger, or another has led to its state."""
         way = heapq.heappop(self.queue)
         if way.state is None:
             return way
-        if not way.is_exact:
+        if not way.is_exact and self.queue:
             bound = max(way.bound, len(way.text) + self._least(way.state))
             if bound > way.bound:
                 heapq.heappush(self.queue, way._replace(bound=bound, is_exact=True))

@@ -34,11 +34,14 @@ from logitloom_plugins.json_schema.grammar.members import TruthVector
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectMember
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ArrayState, ObjectState, State
+from logitloom_plugins.json_schema.schema.formula import Formula
 
 __all__ = ["container_jumps"]
 
 #: The most frames that are visited to find out which truth vectors a search can find.
 _MOST_EXPLORED: Final = 256
+#: The first elements of formulas that have parts.
+_JOINING: Final = ("&", "|", "1")
 
 
 class _Place(NamedTuple):
@@ -65,14 +68,14 @@ def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]
     begun = layout.read > 0 and phase != "comma"
     key = _Place(frame, phase, Taken(taken.names, taken.items if must_differ else ()), begun)
     rests = texts.memory.rests
-    if not begun and key not in rests:
+    if (not begun or phase == "open") and key not in rests:
         # These texts are not remembered: after each of many names there is another long text of the same parts.
         parts = None
         if is_simple(frame) and not frame.tracked:
             parts = required_members(texts, frame)
         elif isinstance(frame, ArrayFrame) and phase != "comma":
             parts = required_items(texts, frame)
-        if parts is not None and (parts or phase != "comma"):
+        if parts is not None and (parts or not (begun or phase == "comma")):
             end = b"]" if isinstance(frame, ArrayFrame) else b"}"
             return [Jump((b"," if parts and phase == "next" else b"") + b",".join(parts) + end, None)]
     return ends_of(texts.memory.recalled(rests, key, partial(_search, texts, key)))
@@ -91,12 +94,16 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
     least = bytes_needed(texts, start.frame)
     queue: list[tuple[int, bytes, int, _Place | Callable[[], _Place | None]]] = [(least, b"", next(order), start)]
     seen: set[Hashable] = set()
-    work = 0
+    # Finding out where members lead counts separately: it does not end the search.
+    work = led = 0
+    weight = MEMBER + _parts_of(start.frame)
     while queue and work < MOST_SEARCHED:
+        texts.memory.check(work + led)
         bound, text, number, place = heapq.heappop(queue)
         if not isinstance(place, _Place):
             # Where a member leads is found for the few members that come first. Their bounds may be larger.
             reached = place()
+            led += weight
             if reached is None:
                 continue
             place, more = reached, len(text) + bytes_needed(texts, reached.frame)
@@ -125,12 +132,24 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
                 after = partial(_after, texts, member, answer, Taken(names, items))
                 # The first member is counted with a comma that it does not need.
                 heapq.heappush(queue, (max(len(longer), bound - 1), longer, next(order), after))
-    return found, work
+    return found, work + led
+
+
+def _parts_of(frame: Frame) -> int:
+    """The number of parts of the open formulas, and of the parts of these."""
+    return sum([1 + len(_parts(part)) for formula in frame.open_formulas for part in _parts(formula)])
+
+
+def _parts(formula: Formula) -> tuple[Formula, ...]:
+    return formula[1] if not isinstance(formula, bool) and formula[0] in _JOINING else ()
 
 
 def _after(texts: LocalTexts, member: ObjectMember | ArrayMember, answer: TruthVector, taken: Taken) -> _Place | None:
     """The place after a member whose value has a truth vector."""
-    following = member.after(texts.values, answer)
+    if member.reached is None:
+        following = member.after(texts.values, answer)
+    else:
+        following = next((frame for truth, frame in member.reached if truth == answer), None)
     return None if following is None else _Place(following, "next", taken, False)
 
 

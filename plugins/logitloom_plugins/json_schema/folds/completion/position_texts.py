@@ -13,10 +13,11 @@ from typing import Final
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     ENTRY,
+    NOTHING,
     CompletionMemory,
+    Jump,
     Taken,
     Texts,
-    shortlex,
 )
 from logitloom_plugins.json_schema.folds.completion.different_items import DifferentItems, Item, items_before
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, Specialised
@@ -169,12 +170,21 @@ class Completions:
         """The text, of texts by truth vector, that is shortest together with its completion; and that completion."""
         if stack is None:
             return None if () not in texts else (texts[()], b"")
-        found = []
-        for truth, text in texts.items():
-            rest = self._after(stack, truth, items)
+        states = stack.entry.back.states
+        ways = self._texts.ways([Jump(text, states[truth], NOTHING, truth) for truth, text in texts.items()
+                                 if truth in states])  # fmt: skip
+        found: dict[TruthVector, tuple[bytes, bytes]] = {}
+        while ways.queue:
+            way = ways.next()
+            if way is None:
+                continue
+            if way.state is None:
+                return found[way.truth]
+            rest = self._after(stack, way.truth, items)
             if rest is not None:
-                found.append((text, rest))
-        return min(found, key=lambda parts: shortlex(parts[0] + parts[1]), default=None)
+                found[way.truth] = way.text, rest
+                ways.add(way.text, [Jump(rest, None, NOTHING, way.truth)])
+        return None
 
     def _after(self, stack: Stack, truth: TruthVector, items: tuple[Canonical, ...]) -> bytes | None:
         """The completion after the innermost value on a stack has ended with a truth vector."""

@@ -98,7 +98,7 @@ def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
 
 def bytes_from(texts: LocalTexts, state: State) -> int:
     """A lower bound on the bytes from a state to the end of the innermost open object or array."""
-    if not isinstance(state, ObjectState) or is_simple(state.frame):
+    if not isinstance(state, ObjectState):
         return 1
     # The first member is counted with a comma that it may not need.
     return max(bytes_needed(texts, state.frame) - (state.phase != "next"), 0) + 1

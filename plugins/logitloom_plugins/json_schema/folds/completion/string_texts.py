@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
+    MEMBER,
     Jump,
     Taken,
+    Texts,
     ends_of,
 )
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, leading_on
@@ -70,7 +72,14 @@ def escape_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
     written = taken.written[: -len(begun)] if taken.written else b""
     before = TextState(context, content_state, count)
     wanted = context.frame.wanted if isinstance(context, NameContext) else context.content.found
-    ahead = texts.of(before, wanted, taken._replace(written=written))
+
+    def find() -> tuple[Texts, int]:
+        found = texts.of(before, wanted, taken._replace(written=written))
+        return found, MEMBER * len(found)
+
+    # What follows a string is found elsewhere, so this entry takes all the work; a name leads to the end of its object.
+    is_name = isinstance(context, NameContext)
+    ahead = find()[0] if is_name else texts.memory.recalled(texts.memory.rests, before, find)
     found = {
         truth: text[len(begun) :] for truth, text in ahead.items() if text.lower().startswith(begun.encode().lower())
     }
