@@ -242,16 +242,18 @@ class ConstraintMemory:
         ``None`` if these are all that the state allows, because no token leads too far away. This is the one rule of
         token limits on the host: processors apply it in masks, and a constraint inside a combinator in its token sets.
         """
-        if node.most_after < 0:
-            ended = node.state in (self.finished, self.dead)
-            node.most_after = -2 * UNKNOWN if ended else self.constraint.most_after(node.state)
-        if node.most_after <= left - 2:
+        if node.state in (self.finished, self.dead):
+            return None
+        if node.most_after < 0 and left > self.constraint.few_tokens:
+            node.most_after = self.constraint.most_after(node.state)
+        if 0 <= node.most_after <= left - 2:
             return None
         if node.least_after is None:
             node.least_after = ids, least = self.constraint.least_after(node.state)
             self._memory.note((ids, least), entries=0)
             # No token needs more tokens than this bound. So no list has to be looked at.
-            node.most_after = min(node.most_after, int(np.max(least, initial=0)))
+            most = int(np.max(least, initial=0))
+            node.most_after = most if node.most_after < 0 else min(node.most_after, most)
             if node.most_after <= left - 2:
                 return None
         ids, least = node.least_after

@@ -18,7 +18,7 @@ from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.layout import POLICIES, Whitespace
-from logitloom_plugins.json_schema.tokens import bounds
+from logitloom_plugins.json_schema.tokens import bounds, token_distances
 from logitloom_plugins.json_schema.tokens.bounds import begin_names, opened_at_once
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.tokens.token_distances import TokenDistances
@@ -210,6 +210,7 @@ def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_c
 ) -> None:
     """Also where the formulas of an object alone tell how far its end is, because it can go on in too many ways."""
     monkeypatch.setattr(bounds, "_MOST_WAYS", ways)
+    monkeypatch.setattr(token_distances, "_MOST_WORK", 1 << 20)
     constraint = SchemaConstraint(automaton(name, policy), words(name))
     dice = random.Random(name)
     state: Any = constraint.start()

@@ -41,7 +41,7 @@ _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
 _MOST_REMEMBERED: Final = 1 << 12
 #: The work of one mask, in bytes of completions, and that of a node of the trie.
-_MOST_WORK: Final = 1 << 17
+_MOST_WORK: Final = 3 << 15
 _NODE: Final = 20
 _NOT_COUNTED: Final = -1
 #: The bytes that end a string or begin an escape.

@@ -112,7 +112,11 @@ class Completions:
         self._of_stack.clear()
 
     def of(self, position: Position) -> bytes | None:
-        """A short text after which the whole value is complete; ``None`` if a bounded search finds none."""
+        """A short text after which the whole value is complete; ``None`` if a bounded search finds none.
+
+        Raises:
+            TooMuchWork: as :class:`.CompletionMemory` says.
+        """
         if self.memory.remembered > _MOST_REMEMBERED:
             self._forget()
         if position not in self._of_position:
@@ -122,7 +126,7 @@ class Completions:
                 memory.work += work
             else:
                 found = self._complete(position)
-            memory.work += _POSITION + _WRITTEN * len(found or b"")
+            memory.spend(_POSITION + _WRITTEN * len(found or b""))
             if found is not None and not position.items.frame and machine.may_repeat(position):
                 # Whether names and items repeat is found out by reading the text.
                 reached = machine.read(position, found)

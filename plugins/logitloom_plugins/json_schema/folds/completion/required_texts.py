@@ -14,7 +14,7 @@ from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
-from logitloom_plugins.json_schema.grammar.states import ObjectState, State
+from logitloom_plugins.json_schema.grammar.states import ColonState, ObjectState, State
 from logitloom_plugins.json_schema.schema.formula import Formula, ManyParts
 
 __all__ = ["bytes_from", "bytes_needed", "is_simple", "next_required", "required_items", "required_members"]
@@ -98,6 +98,14 @@ def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
 
 def bytes_from(texts: LocalTexts, state: State) -> int:
     """A lower bound on the bytes from a state to the end of the innermost open object or array."""
+    if isinstance(state, ColonState):
+        frame, label = state.frame, state.label
+        counted = _shortest_member(texts, frame.plan) if frame.plan.least else 0
+        if label[0] == "name":
+            counted = max(counted, _bytes_of(texts, frame.plan, label[1]))
+        # Of what the object needs before this member, the member itself is no more than this. The colon, one byte of
+        # the value and the bracket follow in any case.
+        return max(bytes_needed(texts, frame) - counted, 0) + 3
     if not isinstance(state, ObjectState):
         return 1
     # The first member is counted with a comma that it may not need.
