@@ -19,7 +19,7 @@ from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import UNKNOWN
 from logitloom.vocabulary import kept_with_vocabulary
-from logitloom_plugins.json_schema.folds.completion.completion_memory import TooMuchWork
+from logitloom_plugins.json_schema.folds.completion.completion_memory import WorkSpent
 from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
@@ -179,7 +179,7 @@ class TokenDistances:
         memory.most = _MOST_WORK
         try:
             needed = self.least(position)
-        except TooMuchWork:
+        except WorkSpent:
             memory.work = max(memory.work, _MOST_WORK)
             return _NOT_COUNTED
         finally:

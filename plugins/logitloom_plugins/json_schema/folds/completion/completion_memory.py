@@ -27,7 +27,7 @@ __all__ = [
     "Jump",
     "Taken",
     "Texts",
-    "TooMuchWork",
+    "WorkSpent",
     "ends_of",
     "merge",
     "shortlex",
@@ -49,7 +49,7 @@ MOST_WRITTEN: Final = 1 << 19
 Found = TypeVar("Found", Texts, list[bytes])
 
 
-class TooMuchWork(Exception):
+class WorkSpent(Exception):
     """The work for a position exceeds what is left for it."""
 
 
@@ -97,7 +97,7 @@ class CompletionMemory:
     Attributes:
         work: the work for positions since :meth:`begin_counting`, about as many bytes of texts. The shortest values,
             which are found once for a schema, do not count.
-        most: the work above which :class:`TooMuchWork` is raised, whether or not the texts are remembered.
+        most: the work above which :class:`WorkSpent` is raised, whether or not the texts are remembered.
         remembered: bytes of the memory, estimated.
     """
 
@@ -142,21 +142,21 @@ class CompletionMemory:
         """Add work, except where an entry is being found.
 
         Raises:
-            TooMuchWork: if that is too much.
+            WorkSpent: if that is too much.
         """
         if not self._within:
             self.work += work
             if self.work > self.most:
-                raise TooMuchWork
+                raise WorkSpent
 
     def check(self, work: float) -> None:
         """Check the work for an entry that is being found.
 
         Raises:
-            TooMuchWork: if that is too much. Entries from which another one is made are not bounded.
+            WorkSpent: if that is too much. Entries from which another one is made are not bounded.
         """
         if self._within == 1 and not self._is_counted and self.work + work > self.most:
-            raise TooMuchWork
+            raise WorkSpent
 
     def value(self, demand: ValueConstraint, find: Find) -> Texts:
         """The short values of a constraint, found as :meth:`.LeastSolution.of` says."""
@@ -175,7 +175,7 @@ class CompletionMemory:
         The work is added once, and not where another entry is made from this one.
 
         Raises:
-            TooMuchWork: if the work is too much.
+            WorkSpent: if the work is too much.
         """
         found = memory.get(key)
         if found is None:

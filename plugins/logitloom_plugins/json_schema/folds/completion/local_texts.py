@@ -73,7 +73,7 @@ class LocalTexts:
             taken: what must not come again.
 
         Raises:
-            TooMuchWork: as :class:`.CompletionMemory` says.
+            WorkSpent: as :class:`.CompletionMemory` says.
         """
         jumps = self.jumps(state, taken)
         if jumps is None:
@@ -117,7 +117,7 @@ class LocalTexts:
         return None if special is None else special(self, state, taken)
 
 
-class Way(NamedTuple):
+class BegunText(NamedTuple):
     """A text that does not end what is open, or does, in the order in which such texts are looked at.
 
     Attributes:
@@ -147,7 +147,7 @@ class Ways:
     """
 
     def __init__(self, least: Callable[[State], int]) -> None:
-        self.queue: list[Way] = []
+        self.queue: list[BegunText] = []
         self._least = least
         self._order = itertools.count()
         self._seen = set[tuple[State, Taken]]()
@@ -157,10 +157,10 @@ class Ways:
         for more, state, taken, truth in jumps:
             longer = text + more
             least = 0 if state is None else _SHORTEST_VALUE if isinstance(state, ColonState) else 1
-            way = Way(len(longer) + least, longer, next(self._order), state, taken, truth, state is None)
+            way = BegunText(len(longer) + least, longer, next(self._order), state, taken, truth, state is None)
             heapq.heappush(self.queue, way)
 
-    def next(self) -> Way | None:
+    def next(self) -> BegunText | None:
         """Take the first text; ``None`` if its bound has become larger, or another has led to its state."""
         way = heapq.heappop(self.queue)
         if way.state is None:

@@ -115,7 +115,7 @@ class Completions:
         """A short text after which the whole value is complete; ``None`` if a bounded search finds none.
 
         Raises:
-            TooMuchWork: as :class:`.CompletionMemory` says.
+            WorkSpent: as :class:`.CompletionMemory` says.
         """
         if self.memory.remembered > _MOST_REMEMBERED:
             self._forget()
