@@ -213,6 +213,7 @@ def test_each_token_within_a_limit_leads_to_a_text_that_fits(seed: int) -> None:
     within_limits(node, range(1, 6))
 
 
+@pytest.mark.extras
 def test_tokens_of_free_text_are_grouped_by_what_matters_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that ends with the beginning of a trigger counts by it; one that completes a trigger by what follows."""
     words = smollm2()

@@ -119,6 +119,7 @@ def test_the_characters_that_end_runs_are_those_that_a_state_after_some_text_can
         assert marks == (np.bitwise_or.reduce([own[each] for each in runs]) if few else EVERYTHING)
 
 
+@pytest.mark.extras
 @pytest.mark.parametrize(
     "pattern", ["[0-9a-f]{8}-[0-9a-f]{4}", r"\w+\.ts$", "^.*?[.]", "x[^@]*@[^@.]+", "(?:[0-9a-f]{4}-){5}[0-9a-f]{12}"]
 )
