@@ -82,14 +82,15 @@ class LocalTexts:
         ways = self.ways(jumps)
         found: Texts = {}
         missing = len(wanted)
-        while ways.queue and missing:
-            way = ways.next()
-            if way is None:
-                continue
+        if not missing:
+            return found
+        for way in ways:
             if way.state is None:
                 if way.truth not in found:
                     found[way.truth] = way.text
                     missing -= way.truth in wanted
+                if not missing:
+                    break
                 continue
             self.memory.spend(MEMBER + len(way.text) // COPIED)
             jumps = self.jumps(way.state, way.taken)
@@ -147,7 +148,7 @@ class Ways:
     """
 
     def __init__(self, least: Callable[[State], int]) -> None:
-        self.queue: list[BegunText] = []
+        self._queue: list[BegunText] = []
         self._least = least
         self._order = itertools.count()
         self._seen = set[tuple[State, Taken]]()
@@ -158,23 +159,24 @@ class Ways:
             longer = text + more
             least = 0 if state is None else _SHORTEST_VALUE if isinstance(state, ColonState) else 1
             way = BegunText(len(longer) + least, longer, next(self._order), state, taken, truth, state is None)
-            heapq.heappush(self.queue, way)
+            heapq.heappush(self._queue, way)
 
-    def next(self) -> BegunText | None:
-        """Take the first text; ``None`` if its bound has become larger, or another has led to its state."""
-        way = heapq.heappop(self.queue)
-        if way.state is None:
-            return way
-        if not way.is_exact and self.queue:
-            bound = max(way.bound, len(way.text) + self._least(way.state))
-            if bound > way.bound:
-                heapq.heappush(self.queue, way._replace(bound=bound, is_exact=True))
-                return None
-        place = way.state, way.taken
-        if place in self._seen:
-            return None
-        self._seen.add(place)
-        return way
+    def __iter__(self) -> Iterator[BegunText]:
+        """The texts in order, and only the first that leads to a state. Texts may be added meanwhile."""
+        while self._queue:
+            way = heapq.heappop(self._queue)
+            if way.state is None:
+                yield way
+                continue
+            if not way.is_exact and self._queue:
+                bound = max(way.bound, len(way.text) + self._least(way.state))
+                if bound > way.bound:
+                    heapq.heappush(self._queue, way._replace(bound=bound, is_exact=True))
+                    continue
+            place = way.state, way.taken
+            if place not in self._seen:
+                self._seen.add(place)
+                yield way
 
 
 def leading_on(back: Return, texts: Texts, taken: Taken) -> list[Jump]:

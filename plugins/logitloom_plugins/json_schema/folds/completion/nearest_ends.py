@@ -109,10 +109,8 @@ class NearestEnds:
     def _nearer(self, output: Output) -> tuple[bytes, Sequence[int]]:
         """Per state from which an end can be reached the byte that leads nearer to it, and the state after the byte."""
         if output not in self._ways:
-            distances, written = (
-                self._distances_of(output),
-                np.array([byte for byte, _ in self.columns], dtype=np.uint8),
-            )
+            distances = self._distances_of(output)
+            written = np.array([byte for byte, _ in self.columns], dtype=np.uint8)
             targets = self._next[:, [column for _, column in self.columns]]
             nearer = (targets >= 0) & (distances[targets] == distances[:, None] - 1)
             first = nearer.argmax(axis=1)

@@ -175,13 +175,10 @@ class Completions:
         if stack is None:
             return None if () not in texts else (texts[()], b"")
         states = stack.entry.back.states
-        ways = self._texts.ways([Jump(text, states[truth], NOTHING, truth) for truth, text in texts.items()
-                                 if truth in states])  # fmt: skip
+        known = [(truth, text) for truth, text in texts.items() if truth in states]
+        ways = self._texts.ways([Jump(text, states[truth], NOTHING, truth) for truth, text in known])
         found: dict[TruthVector, tuple[bytes, bytes]] = {}
-        while ways.queue:
-            way = ways.next()
-            if way is None:
-                continue
+        for way in ways:
             if way.state is None:
                 return found[way.truth]
             rest = self._after(stack, way.truth, items)
