@@ -28,12 +28,12 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.context_free import (
     Chars,
     ContextFreeGrammar,
+    LiteralText,
     Node,
     Reference,
     RuleChoice,
     RuleRepeat,
     children,
-    nullable,
 )
 from logitloom_plugins.grammars.context_free import is_nullable as stands_for_nothing
 
@@ -47,6 +47,7 @@ _MOST_LINKS: Final = 200_000
 _MOST_TEXT: Final = 1 << 24
 #: Choices of more options are rules of their own.
 _MANY: Final = 4
+_BITS: Final = [1 << byte for byte in range(256)]
 _MOST_FOLLOWED: Final = 2_000_000
 #: ``ORDER[rank]`` is the byte with a rank in ``BYTE_ORDER``.
 ORDER: Final = bytes(sorted(range(256), key=BYTE_ORDER.__getitem__))
@@ -94,7 +95,7 @@ class ByteRules:
     def __init__(self, grammar: ContextFreeGrammar, usable: Iterable[int]) -> None:
         self._tracker = BudgetTracker(subject="the grammar")
         self._rules = dict(grammar.rules)
-        self._empty = nullable(grammar)
+        self._empty = grammar.nullable
         self._number = {name: number for number, name in enumerate(grammar.rules)}
         self._made: dict[Node, str] = {}
         self.mask: list[int] = [0, 0]
@@ -104,11 +105,13 @@ class ByteRules:
         self._links = 0
         self.start = self._number[grammar.start]
         self.first: list[tuple[int, ...]] = []
+        self._ends: list[list[int]] = []
         waiting = list(self._number)
         for name in waiting:
             before = len(self._made)
             part = self._part(self._rules[name])
             self.first.append(tuple(dict.fromkeys(part.first)))
+            self._ends.append(part.last)
             for position in part.last:
                 self.last[position] = True
             waiting += list(self._made.values())[before:]
@@ -119,6 +122,7 @@ class ByteRules:
         self.alike = [known.setdefault((self.follow[at], self.last[at]), at) for at in range(len(self.follow))]
         self.byte_class = _byte_classes(self.mask)
         self._followed = 0
+        self._text_bytes = 0
         self.rest = self._shortest(usable)
         self.growth = self._most_growth()
 
@@ -159,6 +163,8 @@ class ByteRules:
     def _part(self, node: Node) -> NodeDraft:
         if isinstance(node, Chars):
             return self._characters(node)
+        if isinstance(node, LiteralText):
+            return self._literal(node.text.encode())
         if isinstance(node, Reference):
             return self._call(node.name, node.name in self._empty)
         if isinstance(node, RuleRepeat):
@@ -208,6 +214,20 @@ class ByteRules:
             last.append(position)
         return NodeDraft(False, first, last)
 
+    def _literal(self, text: bytes) -> NodeDraft:
+        """A position for each byte of a text, one after the other."""
+        begin, end = len(self.mask), len(self.mask) + len(text)
+        if end > _MOST_POSITIONS:
+            raise BudgetExceeded(f"The grammar has more than {_MOST_POSITIONS} positions.")
+        self._tracker.check_time()
+        self._links += len(text) - 1
+        self.mask += map(_BITS.__getitem__, text)
+        self.called += [-1] * len(text)
+        self._follow += ([position] for position in range(begin + 1, end))
+        self._follow.append([])
+        self.last += [False] * len(text)
+        return NodeDraft(False, [begin], [end - 1])
+
     # --- shortest texts -------------------------------------------------------------------------------------------
 
     def _shortest(self, usable: Iterable[int]) -> list[bytes | None]:
@@ -231,30 +251,35 @@ class ByteRules:
                 callers[rule].append(position)
         # Entries are a length, a text, and the owner of the text: a position, or a rule by its complement.
         heap: list[tuple[int, bytes, int]] = [(0, b"", at) for at, last in enumerate(self.last) if last]
-        total = 0
+        only_one = [len(after) == 1 and not last for after, last in zip(self.follow, self.last, strict=True)]
 
         def reached(position: int) -> None:
             """Offer the text from a position on to the positions and rules before it, if the whole text is known."""
-            rule = self.called[position]
-            own, after = (ranks[position] if rule < 0 else texts[rule]), rest[position]
-            if own is None or after is None:
-                return
-            text = own + after
-            for each in before[position]:
-                if rest[each] is None:
-                    heapq.heappush(heap, (len(text), text, each))
-            for each in heads[position]:
-                if texts[each] is None:
-                    heapq.heappush(heap, (len(text), text, ~each))
+            waiting = [position]
+            while waiting:
+                position = waiting.pop()
+                rule = self.called[position]
+                own, after = (ranks[position] if rule < 0 else texts[rule]), rest[position]
+                if own is None or after is None:
+                    continue
+                text = own + after
+                for each in before[position]:
+                    if only_one[each]:  # no other text competes
+                        rest[each] = text
+                        self._add_text(text)
+                        waiting.append(each)
+                    elif rest[each] is None:
+                        heapq.heappush(heap, (len(text), text, each))
+                for each in heads[position]:
+                    if texts[each] is None:
+                        heapq.heappush(heap, (len(text), text, ~each))
 
         while heap:
-            size, text, what = heapq.heappop(heap)
+            _, text, what = heapq.heappop(heap)
+            self._tracker.check_time()
             if (rest[what] if what >= 0 else texts[~what]) is not None:
                 continue
-            total += size
-            if total > _MOST_TEXT:
-                raise BudgetExceeded("The shortest texts of the grammar are too long.")
-            self._tracker.check_time()
+            self._add_text(text)
             if what >= 0:
                 rest[what] = text
                 reached(what)
@@ -263,6 +288,12 @@ class ByteRules:
                 for position in callers[~what]:
                     reached(position)
         return rest
+
+    def _add_text(self, text: bytes) -> None:
+        """Count a shortest text that is found."""
+        self._text_bytes += len(text)
+        if self._text_bytes > _MOST_TEXT:
+            raise BudgetExceeded("The shortest texts of the grammar are too long.")
 
     def _most_growth(self) -> NDArray[np.int32] | None:
         """:attr:`growth`."""
@@ -274,7 +305,7 @@ class ByteRules:
         for byte, number in enumerate(by_byte):
             members[number] |= 1 << byte
         classes_of = lru_cache(maxsize=None)(lambda mask: [kind for kind, each in enumerate(members) if each & mask])
-        begins, ends = self._border_bytes(self.first), self._border_bytes(self._last_positions())
+        begins, ends = self._border_bytes(self.first), self._border_bytes(self._ends)
         named = [[at for at in first if self.called[at] >= 0] for first in self.first]
         starts = [self.mask[at] if rule < 0 else begins[rule] for at, rule in enumerate(self.called)]
         deepest = [
@@ -300,18 +331,6 @@ class ByteRules:
                     for kind, size in grown.items():
                         row[kind] = max(row[kind], size)
         return np.array(found, dtype=np.int32)[np.ix_([*by_byte, len(members)], by_byte)]
-
-    def _last_positions(self) -> list[list[int]]:
-        """By rule the positions at which it may end."""
-        found: list[list[int]] = []
-        for first in self.first:
-            seen, waiting = set(first), [*first]
-            while waiting:
-                more = set(self.follow[waiting.pop()]) - seen
-                seen |= more
-                waiting += more
-            found.append([at for at in seen if self.last[at]])
-        return found
 
     def _border_bytes(self, borders: Sequence[Iterable[int]]) -> list[int]:
         """By rule the bytes of texts at one of their ends, as bits.

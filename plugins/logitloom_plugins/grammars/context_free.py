@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
 from logitloom.automata import BudgetTracker
@@ -15,6 +15,7 @@ __all__ = [
     "SURROGATES",
     "Chars",
     "ContextFreeGrammar",
+    "LiteralText",
     "Node",
     "Ranges",
     "Reference",
@@ -26,10 +27,11 @@ __all__ = [
     "ending",
     "is_nullable",
     "naming_depth",
-    "nullable",
     "pruned",
     "recursive",
     "references",
+    "single",
+    "spelled",
     "unnested",
     "written_out",
 ]
@@ -48,6 +50,13 @@ class Chars:
     """One character out of ranges of code points; sorted, apart from each other, no surrogates."""
 
     ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralText:
+    """A text of two characters or more, which means the same as a sequence of its characters."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class RuleRepeat:
     most: int | None
 
 
-Node: TypeAlias = Chars | Reference | RuleSequence | RuleChoice | RuleRepeat
+Node: TypeAlias = Chars | LiteralText | Reference | RuleSequence | RuleChoice | RuleRepeat
 Predicate: TypeAlias = Callable[[Node], bool]
 
 
@@ -92,9 +101,9 @@ class ContextFreeGrammar:
     start: str
 
     @cached_property
-    def named(self) -> dict[str, frozenset[str]]:
-        """For each rule the rules that it names."""
-        return {name: frozenset(references(node)) for name, node in self.rules.items()}
+    def named(self) -> dict[str, tuple[str, ...]]:
+        """For each rule the rules that it names, each once."""
+        return {name: tuple(dict.fromkeys(references(node))) for name, node in self.rules.items()}
 
     @cached_property
     def users(self) -> dict[str, list[str]]:
@@ -104,6 +113,11 @@ class ContextFreeGrammar:
             for used in named:
                 users.setdefault(used, []).append(name)
         return users
+
+    @cached_property
+    def nullable(self) -> frozenset[str]:
+        """Rules that can stand for the empty text."""
+        return _least_fixpoint(self, _may_be_empty)
 
 
 def character_set(ranges: Iterable[tuple[int, int]], others: bool = False) -> Ranges:
@@ -125,6 +139,17 @@ def character_set(ranges: Iterable[tuple[int, int]], others: bool = False) -> Ra
     return tuple(dict.fromkeys(whole))
 
 
+@lru_cache(maxsize=1024)
+def single(code: int) -> Chars:
+    """One character, by its code point."""
+    return Chars(((code, code),))
+
+
+def spelled(node: LiteralText) -> tuple[Chars, ...]:
+    """The characters of a text."""
+    return tuple(map(single, map(ord, node.text)))
+
+
 def children(node: Node) -> tuple[Node, ...]:
     """The parts of a node."""
     if isinstance(node, RuleSequence):
@@ -142,17 +167,12 @@ def references(node: Node) -> Iterator[str]:
         node = stack.pop()
         if isinstance(node, Reference):
             yield node.name
-        elif not isinstance(node, Chars):
+        else:
             stack += reversed(children(node))
         seen += 1
         if seen % 4096 == 0:
             tracker = tracker or BudgetTracker(subject="the grammar")
             tracker.check_time()
-
-
-def nullable(grammar: ContextFreeGrammar) -> frozenset[str]:
-    """Rules that can stand for the empty text."""
-    return _least_fixpoint(grammar, _may_be_empty)
 
 
 def is_nullable(node: Node, known: frozenset[str]) -> bool:
@@ -176,6 +196,8 @@ def pruned(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
     def cut(node: Node) -> Node | None:
         if isinstance(node, Chars):
             return node if node.ranges else None
+        if isinstance(node, LiteralText):
+            return node
         if isinstance(node, Reference):
             return node if node.name in alive else None
         if isinstance(node, RuleRepeat):
@@ -234,7 +256,7 @@ def unnested(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
         return node if instead[node.name] == node.name else Reference(instead[node.name])
 
     def changed(node: Node) -> Node:
-        if isinstance(node, Chars | Reference):
+        if isinstance(node, Chars | LiteralText | Reference):
             return node
         if isinstance(node, RuleRepeat):
             part = changed(option(node.part) if node.most is None else node.part)
@@ -274,6 +296,8 @@ def written_out(grammar: ContextFreeGrammar) -> int:
 def _leaves(node: Node, size: Mapping[str, int]) -> int:
     if isinstance(node, Reference):
         return size[node.name]
+    if isinstance(node, LiteralText):
+        return len(node.text)
     return 1 if isinstance(node, Chars) else sum(_leaves(part, size) for part in children(node))
 
 
@@ -282,14 +306,14 @@ def naming_depth(grammar: ContextFreeGrammar) -> int:
     circles = recursive(grammar)
     if grammar.start not in circles:
         return 0
-    seen, path, deepest = {grammar.start}, [references(grammar.rules[grammar.start])], 1
+    seen, path, deepest = {grammar.start}, [iter(grammar.named[grammar.start])], 1
     while path:
         name = next((name for name in path[-1] if name in circles and name not in seen), None)
         if name is None:
             path.pop()
         else:
             seen.add(name)
-            path.append(references(grammar.rules[name]))
+            path.append(iter(grammar.named[name]))
             deepest = max(deepest, len(path))
     return deepest
 
@@ -307,7 +331,7 @@ def _outside_circles(grammar: ContextFreeGrammar) -> list[str]:
 
 
 def _ends(node: Node) -> bool:
-    return bool(node.ranges) if isinstance(node, Chars) else _may_be_empty(node)
+    return bool(node.ranges) if isinstance(node, Chars) else isinstance(node, LiteralText) or _may_be_empty(node)
 
 
 def _may_be_empty(node: Node) -> bool:

@@ -12,7 +12,6 @@ References:
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final
 
 from logitloom.automata import BudgetTracker
@@ -22,25 +21,29 @@ from logitloom_plugins.grammars.context_free import (
     SURROGATES,
     Chars,
     ContextFreeGrammar,
+    LiteralText,
     Node,
     Reference,
     RuleChoice,
     RuleRepeat,
     RuleSequence,
     character_set,
+    single,
 )
 from logitloom_plugins.grammars.source_text import refusal
 
 __all__ = ["parse_gbnf"]
 
 _DEEPEST: Final = 100
-#: Characters of a literal or class between two looks at the clock.
+#: Characters of a class, or pieces of a literal, between two looks at the clock.
 _BETWEEN_LOOKS: Final = 256
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _DEFINES: Final = re.compile(r"[A-Za-z0-9_-]+[ \t]*::=")
 _BOUNDS: Final = re.compile(r"\{\s*(\d+)\s*(,\s*(\d*)\s*)?\}")
 _GAP: Final = re.compile(r"(?:[ \t]|#[^\n]*)*")
 _WIDE_GAP: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+#: Characters of a literal that stand for themselves.
+_PLAIN: Final = re.compile(r'[^"\\\n\ud800-\udfff]+')
 _ESCAPES: Final = {
     "n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-", "^": "^",
 }  # fmt: skip
@@ -64,11 +67,6 @@ def parse_gbnf(text: str, *, start: str = "root") -> ContextFreeGrammar:
         ['digit', 'root']
     """
     return _GbnfParser(text).grammar(start)
-
-
-@lru_cache(maxsize=1024)
-def _one(code: int) -> Chars:
-    return Chars(((code, code),))
 
 
 class _GbnfParser:
@@ -198,18 +196,22 @@ class _GbnfParser:
     def _literal(self) -> Node:
         position = self.at
         self.at += 1
-        chars: list[Node] = []
+        pieces: list[str] = []
         while (sign := self.text[self.at : self.at + 1]) != '"':
             if not sign or sign == "\n":
                 raise self._refusal(
                     'This literal is never closed on its line. Add a ", and write line ends as \\n.', position
                 )
-            code = self._character()
-            if len(chars) % _BETWEEN_LOOKS == 0:
+            if len(pieces) % _BETWEEN_LOOKS == 0:
                 self.tracker.check_time()
-            chars.append(_one(code))
+            run = _PLAIN.match(self.text, self.at)
+            pieces.append(run[0] if run else chr(self._character()))
+            self.at = run.end() if run else self.at
         self.at += 1
-        return chars[0] if len(chars) == 1 else RuleSequence(tuple(chars))
+        text = "".join(pieces)
+        if len(text) > 1:
+            return LiteralText(text)
+        return single(ord(text)) if text else RuleSequence(())
 
     def _class(self) -> Node:
         position = self.at

@@ -15,9 +15,10 @@ References:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.context_free import (
     Chars,
     ContextFreeGrammar,
+    LiteralText,
     Node,
     Reference,
     RuleChoice,
@@ -34,8 +36,8 @@ from logitloom_plugins.grammars.context_free import (
     RuleSequence,
     children,
     is_nullable,
-    nullable,
     recursive,
+    spelled,
 )
 
 __all__ = ["Lexed", "Lexeme", "lexed"]
@@ -106,6 +108,23 @@ def lexed(grammar: ContextFreeGrammar) -> Lexed:
         cut |= more
 
 
+class _Automata(NamedTuple):
+    """The automata of all lexemes, side by side.
+
+    Attributes:
+        table: ``[states + 1, bytes]``: the next state, for the bytes that any lexeme has. The last row belongs to the
+            dead state, which is the last state here, too.
+        accepting: by state.
+        start: by lexeme.
+        owner: by state its lexeme; the dead state has the number behind the last lexeme.
+    """
+
+    table: NDArray[np.int32]
+    accepting: NDArray[np.bool_]
+    start: NDArray[np.int64]
+    owner: NDArray[np.int64]
+
+
 class _Cutting:
     """One attempt: the grammar with some regular parts cut into smaller ones."""
 
@@ -115,7 +134,7 @@ class _Cutting:
         self.grammar = grammar
         self.circles = circles
         self.cut = cut
-        self.nullable = nullable(grammar)
+        self.nullable = grammar.nullable
         self.lexemes: list[Node] = []
         self._numbers: dict[Node, int] = {}
         #: By identity of a node of the grammar whether it names a rule with circles.
@@ -134,11 +153,16 @@ class _Cutting:
         if isinstance(node, RuleRepeat):
             return RuleRepeat(self._converted(node.part), node.least, node.most)
         if isinstance(node, RuleChoice):
-            inner = [option for option in node.options if self._is_regular(option)]
-            outer = tuple(self._converted(option) for option in node.options if not self._is_regular(option))
-            if not inner:
-                return RuleChoice(outer)
-            return RuleChoice((*outer, self._regular(inner[0] if len(inner) == 1 else RuleChoice(tuple(inner)))))
+            inner: list[Node] = []
+            outer: list[Lexical] = []
+            for option in node.options:
+                if self._is_regular(option):
+                    inner.append(option)
+                else:
+                    outer.append(self._converted(option))
+            if inner:
+                outer.append(self._regular(inner[0] if len(inner) == 1 else RuleChoice(tuple(inner))))
+            return RuleChoice(tuple(outer))
         return RuleSequence(tuple(self._runs(children(node))))
 
     def _runs(self, parts: tuple[Node, ...]) -> list[Lexical]:
@@ -170,6 +194,8 @@ class _Cutting:
             return Lexeme(self._numbers.setdefault(node, self._number(node)))
         if isinstance(node, Reference):
             return self._regular(self.grammar.rules[node.name])
+        if isinstance(node, LiteralText):
+            return RuleSequence(tuple(map(self._regular, spelled(node))))
         if isinstance(node, RuleChoice):
             return RuleChoice(tuple(self._regular(option) for option in node.options))
         if isinstance(node, RuleSequence):
@@ -228,81 +254,134 @@ class _Cutting:
 
     def _following(self) -> tuple[list[int], int]:
         """Per lexeme the lexemes that may come next, and the lexemes that may come first in a text, as bits."""
-        empty: set[str] = set()
-        firsts: dict[str, int] = dict.fromkeys(self.rules, 0)
-        changed = True
-        while changed:
-            changed = False
-            for name, node in self.rules.items():
-                self._tracker.check_time()
-                found = self._first(node, firsts, empty) | firsts[name]
-                if found != firsts[name] or (name not in empty and _empty(node, empty)):
-                    firsts[name] = found
-                    changed = True
-                    if _empty(node, empty):
-                        empty.add(name)
-        after: dict[str, int] = dict.fromkeys(self.rules, 0)
-        following: list[int] = [0] * len(self.lexemes)
-        changed = True
-        while changed:
-            before = [*after.values()], [*following]
-            for name, node in self.rules.items():
-                self._tracker.check_time()
-                self._spread(node, after[name], firsts, empty, after, following)
-            changed = before != ([*after.values()], following)
-        return following, firsts[self.grammar.start]
+        firsts = self._firsts()
+        after: dict[str | int, int] = dict.fromkeys([*self.rules, *range(len(self.lexemes))], 0)
+        #: By rule what can end its texts: what follows the rule follows these rules and lexemes, too.
+        ends: dict[str, list[str | int]] = {name: [] for name in self.rules}
 
-    def _first(self, node: Lexical, firsts: dict[str, int], empty: set[str]) -> int:
+        def spread(node: Lexical, then: int, ends_of: list[str | int] | None) -> None:
+            """Add what follows to the leaves of a node.
+
+            Args:
+                node: a part of a rule.
+                then: what follows the node in the rule.
+                ends_of: gets the leaves that can end the rule; ``None`` if the node cannot.
+            """
+            if isinstance(node, Lexeme | Reference):
+                leaf = node.number if isinstance(node, Lexeme) else node.name
+                after[leaf] |= then
+                if ends_of is not None:
+                    ends_of.append(leaf)
+            elif isinstance(node, RuleRepeat):
+                spread(node.part, then | (self._first(node.part, firsts) if node.most != 1 else 0), ends_of)
+            elif isinstance(node, RuleChoice):
+                for option in node.options:
+                    spread(option, then, ends_of)
+            else:
+                for part in reversed(node.parts):
+                    spread(part, then, ends_of)
+                    first = self._first(part, firsts)
+                    then, ends_of = (then | first, ends_of) if self._is_empty(part) else (first, None)
+
+        for name, node in self.rules.items():
+            self._tracker.check_time()
+            spread(node, 0, ends[name])
+        waiting = [*self.rules]
+        while waiting:
+            self._tracker.check_time()
+            rule = waiting.pop()
+            for leaf in dict.fromkeys(ends[rule]):
+                together = after[leaf] | after[rule]
+                if together != after[leaf]:
+                    after[leaf] = together
+                    if isinstance(leaf, str):
+                        waiting.append(leaf)
+        return [after[number] for number in range(len(self.lexemes))], firsts[self.grammar.start]
+
+    def _firsts(self) -> dict[str, int]:
+        """Per rule the lexemes that may come first in its texts, as bits."""
+        found: dict[str, int] = dict.fromkeys(self.rules, 0)
+        begun_by: dict[str, list[str]] = {name: [] for name in self.rules}
+        for name, node in self.rules.items():
+            self._tracker.check_time()
+            waiting = [node]
+            while waiting:
+                node = waiting.pop()
+                if isinstance(node, Lexeme):
+                    found[name] |= 1 << node.number
+                elif isinstance(node, Reference):
+                    begun_by[node.name].append(name)
+                elif isinstance(node, RuleSequence):
+                    waiting += self._beginnings(node)
+                else:
+                    waiting += children(node)
+        names = [*self.rules]
+        while names:
+            self._tracker.check_time()
+            name = names.pop()
+            for user in begun_by[name]:
+                if found[user] | found[name] != found[user]:
+                    found[user] |= found[name]
+                    names.append(user)
+        return found
+
+    def _first(self, node: Lexical, firsts: dict[str, int]) -> int:
+        """The lexemes that may come first in the texts of a node, as bits."""
         if isinstance(node, Lexeme):
             return 1 << node.number
         if isinstance(node, Reference):
             return firsts[node.name]
-        if isinstance(node, RuleRepeat):
-            return self._first(node.part, firsts, empty)
         found = 0
-        if isinstance(node, RuleChoice):
-            for option in node.options:
-                found |= self._first(option, firsts, empty)
-            return found
-        for part in node.parts:
-            found |= self._first(part, firsts, empty)
-            if not _empty(part, empty):
-                break
+        for part in self._beginnings(node) if isinstance(node, RuleSequence) else children(node):
+            found |= self._first(part, firsts)
         return found
 
-    def _spread(
-        self, node: Lexical, then: int, firsts: dict[str, int], empty: set[str],
-        after: dict[str, int], following: list[int],
-    ) -> None:  # fmt: skip
-        if isinstance(node, Lexeme):
-            following[node.number] |= then
-        elif isinstance(node, Reference):
-            after[node.name] |= then
-        elif isinstance(node, RuleRepeat):
-            again = self._first(node.part, firsts, empty) if node.most != 1 else 0
-            self._spread(node.part, then | again, firsts, empty, after, following)
-        elif isinstance(node, RuleChoice):
-            for option in node.options:
-                self._spread(option, then, firsts, empty, after, following)
-        else:
-            for part in reversed(node.parts):
-                self._spread(part, then, firsts, empty, after, following)
-                then = self._first(part, firsts, empty) | (then if _empty(part, empty) else 0)
+    def _beginnings(self, node: RuleSequence) -> list[Lexical]:
+        """The parts of a sequence with which its texts can begin."""
+        count = next((at for at, part in enumerate(node.parts, 1) if not self._is_empty(part)), len(node.parts))
+        return [*node.parts[:count]]
+
+    def _is_empty(self, node: Lexical) -> bool:
+        """Whether a node can stand for the empty text; no lexeme can."""
+        return not isinstance(node, Lexeme) and is_nullable(node, self.nullable)
 
     # --- their automata ------------------------------------------------------------------------------------------
 
     @cached_property
-    def _automata(self) -> list[tuple[NDArray[np.int32], NDArray[np.bool_], int]]:
-        made: list[tuple[NDArray[np.int32], NDArray[np.bool_], int]] = []
-        for node in self.lexemes:
+    def _automata(self) -> _Automata:
+        texts: dict[int, bytes] = {}
+        compiled: dict[int, Dfa] = {}
+        sizes: list[int] = []
+        used = np.zeros(256, dtype=np.bool_)
+        for number, node in enumerate(self.lexemes):
             self._tracker.check_time()
             text = _literal(node)
             if text is not None:
-                made.append(_table_of(text))
-                continue
-            dfa: Dfa = compile_pattern(self._pattern(node), budget=_BUDGET).trimmed()
-            made.append((dfa.by_byte, np.asarray(dfa.accepting, dtype=np.bool_), dfa.start))
-        return made
+                texts[number] = text
+                sizes.append(len(text) + 1)
+            else:
+                dfa = compiled[number] = compile_pattern(self._pattern(node), budget=_BUDGET).trimmed()
+                sizes.append(len(dfa.by_byte))
+                used |= (dfa.by_byte != DEAD).any(axis=0)
+        joined = np.frombuffer(b"".join(texts.values()), dtype=np.uint8)
+        used[joined] = True
+        column = np.cumsum(used) - 1
+        begins = np.cumsum([0, *sizes])
+        table = np.full((begins[-1] + 1, int(used.sum())), DEAD, dtype=np.int32)
+        accepting = np.zeros(len(table), dtype=np.bool_)
+        start = begins[:-1].copy()
+        for number, dfa in compiled.items():
+            own = slice(begins[number], begins[number + 1])
+            reached = dfa.by_byte[:, used]
+            table[own] = np.where(reached == DEAD, DEAD, reached + begins[number])
+            accepting[own] = dfa.accepting
+            start[number] += dfa.start
+        rows = [np.arange(begins[number], begins[number] + len(text)) for number, text in texts.items()]
+        if rows:
+            before = np.concatenate(rows)
+            table[before, column[joined]] = before + 1
+            accepting[[begins[number + 1] - 1 for number in texts]] = True
+        return _Automata(table, accepting, start, np.append(np.arange(len(sizes)).repeat(sizes), len(sizes)))
 
     def _compared(self, following: list[int]) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
         """Pairs of lexemes between which the longest match may decide wrongly.
@@ -316,23 +395,14 @@ class _Cutting:
         Args:
             following: per lexeme the lexemes that may come next, as bits.
         """
-        sizes = [len(table) for table, _, _ in self._automata]
-        starts = np.cumsum([0, *sizes[:-1]])
-        # The last row is the row of the dead state, which is the last state here.
-        table = np.concatenate([*[table for table, _, _ in self._automata], np.full((1, 256), DEAD, dtype=np.int32)])
-        offsets = np.append(starts, 0).repeat([*sizes, 1]).astype(np.int32)
-        table = np.where(table == DEAD, np.int32(-1), table + offsets[:, None])
-        ends = np.concatenate([*[ends for _, ends, _ in self._automata], [False]])
-        owner = np.append(np.arange(len(sizes)).repeat(sizes), len(sizes))
-        heads = self._heads(
-            following, [table[at + begin] for at, (_, _, begin) in zip(starts, self._automata, strict=True)]
-        )
+        table, ends, start, owner = self._automata
+        heads = self._heads(following, table[start])
         long = np.array([*(not isinstance(node, Chars) for node in self.lexemes), False])
-        going_on = table != -1
+        going_on = table != DEAD
         at_end = ends.nonzero()[0]
         alone = owner[at_end[(going_on[at_end] & heads[owner[at_end]]).any(axis=1)]]
         same, longer = set[tuple[int, int]](), {(i, i) for i in alone.tolist() if long[i]}
-        first = np.sort(starts + [begin for _, _, begin in self._automata]).astype(np.int32)
+        first = np.sort(start).astype(np.int32)
         seen, waiting = {first.tobytes()}, [first]
         while waiting:
             states = waiting.pop()
@@ -354,11 +424,11 @@ class _Cutting:
                     waiting.append(reached)
         return same, longer
 
-    def _heads(self, following: list[int], rows: list[NDArray[np.int32]]) -> NDArray[np.bool_]:
-        """``[lexemes + 1, 256]``: the bytes that can come after each lexeme; ``rows`` are those of start states."""
-        begins = np.array(rows) != -1
+    def _heads(self, following: list[int], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """``[lexemes + 1, bytes]``: the bytes that can come after each lexeme; ``rows`` are those of start states."""
+        begins = rows != DEAD
         known: dict[int, NDArray[np.bool_]] = {}
-        found = np.zeros((len(rows) + 1, 256), dtype=np.bool_)
+        found = np.zeros((len(rows) + 1, rows.shape[1]), dtype=np.bool_)
         for number, after in enumerate(following):
             if after not in known:
                 known[after] = begins[_members(after)].any(axis=0)
@@ -369,17 +439,21 @@ class _Cutting:
         """The number of characters of a node after references and repetitions are written out."""
         if isinstance(node, Chars):
             return 1
+        if isinstance(node, LiteralText):
+            return len(node.text)
         if isinstance(node, Reference):
             if node.name not in known:
                 known[node.name] = self._size(self.grammar.rules[node.name], known)
             return known[node.name]
         if isinstance(node, RuleRepeat):
             return self._size(node.part, known) * max(node.least, node.most or 1)
-        return sum(self._size(part, known) for part in (node.parts if isinstance(node, RuleSequence) else node.options))
+        return sum(self._size(part, known) for part in children(node))
 
     def _pattern(self, node: Node) -> str:
         if isinstance(node, Chars):
             return "[" + "".join(f"\\U{a:08x}-\\U{b:08x}" for a, b in node.ranges) + "]"
+        if isinstance(node, LiteralText):
+            return re.escape(node.text)
         if isinstance(node, Reference):
             return self._pattern(self.grammar.rules[node.name])
         if isinstance(node, RuleRepeat):
@@ -391,6 +465,8 @@ class _Cutting:
 
 def _literal(node: Node) -> bytes | None:
     """The only text of a node of single characters."""
+    if isinstance(node, LiteralText):
+        return node.text.encode()
     parts = node.parts if isinstance(node, RuleSequence) else (node,)
     found = []
     for part in parts:
@@ -400,20 +476,6 @@ def _literal(node: Node) -> bytes | None:
     return "".join(found).encode()
 
 
-def _table_of(text: bytes) -> tuple[NDArray[np.int32], NDArray[np.bool_], int]:
-    """The automaton of one text: the table by byte, the accepting states, and the start."""
-    size = len(text)
-    table = np.full((size + 1, 256), DEAD, dtype=np.int32)
-    table[np.arange(size), np.frombuffer(text, dtype=np.uint8)] = np.arange(1, size + 1)
-    return table, np.arange(size + 1) == size, 0
-
-
 def _members(bits: int) -> list[int]:
     """The numbers of the bits that are set, ascending."""
     return [at for at, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"]
-
-
-def _empty(node: Lexical, empty: set[str]) -> bool:
-    if isinstance(node, Lexeme):
-        return False
-    return is_nullable(node, frozenset(empty))

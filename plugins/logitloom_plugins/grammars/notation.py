@@ -9,19 +9,21 @@ from typing import Any, Final
 from logitloom_plugins.grammars.context_free import (
     Chars,
     ContextFreeGrammar,
+    LiteralText,
     Node,
     Reference,
     RuleChoice,
     RuleRepeat,
     RuleSequence,
     references,
+    spelled,
 )
 from logitloom_plugins.grammars.lexemes import Lexed, Lexeme
 
 __all__ = ["to_ebnf", "to_lark"]
 
-#: A character that stands for itself in a literal of Lark.
-_PLAIN: Final = re.compile(r"[ !#-\[\]-~]")
+#: Characters that stand for themselves in a literal of Lark.
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]+")
 
 
 def to_lark(grammar: Lexed) -> str:
@@ -40,16 +42,18 @@ def to_lark(grammar: Lexed) -> str:
     parts = {name: f"P{i}" for i, name in enumerate(grammar.parts)}
     lines = [f"start: {rules[grammar.start]}"]
 
-    def chars(node: Chars) -> str:
+    def written_chars(node: Chars | LiteralText) -> str:
         text = _plain(node)
         if text:
             return f'"{text}"'
+        if isinstance(node, LiteralText):
+            return " ".join(map(written_chars, spelled(node)))
         return "/[" + "".join(_span(low, high, "\\x{{{:x}}}".format) for low, high in node.ranges) + "]/"
 
     def leaf(names: dict[str, str]) -> Callable[[Any], str]:
         return lambda node: (
             f"T{node.number}" if isinstance(node, Lexeme) else names[node.name] if isinstance(node, Reference) else (
-                chars(node)
+                written_chars(node)
             )
         )  # fmt: skip
 
@@ -77,8 +81,8 @@ def to_ebnf(grammar: ContextFreeGrammar) -> str:
     def leaf(node: Any) -> str:
         if isinstance(node, Reference):
             return names[node.name]
-        if len(node.ranges) == 1 and node.ranges[0][0] == node.ranges[0][1]:
-            return f'"\\U{node.ranges[0][0]:08x}"'
+        if text := _only_text(node):
+            return '"' + "".join(f"\\U{ord(character):08x}" for character in text) + '"'
         return "[" + "".join(_span(low, high, "\\U{:08x}".format) for low, high in node.ranges) + "]"
 
     lines = [f"root ::= {names[grammar.start]}"]
@@ -86,10 +90,18 @@ def to_ebnf(grammar: ContextFreeGrammar) -> str:
 
 
 def _plain(node: Node) -> str:
-    """The only character of a node, if it stands for itself in a literal of Lark; empty otherwise."""
+    """The only text of a leaf, if all its characters stand for themselves in a literal of Lark; empty otherwise."""
+    text = _only_text(node)
+    return text if _PLAIN.fullmatch(text) else ""
+
+
+def _only_text(node: Node) -> str:
+    """The only text of a leaf; empty if the leaf has several texts, and for other nodes."""
+    if isinstance(node, LiteralText):
+        return node.text
     if not isinstance(node, Chars) or len(node.ranges) != 1 or node.ranges[0][0] != node.ranges[0][1]:
         return ""
-    return text if _PLAIN.fullmatch(text := chr(node.ranges[0][0])) else ""
+    return chr(node.ranges[0][0])
 
 
 def _span(low: int, high: int, escape: Callable[[int], str]) -> str:
@@ -97,7 +109,7 @@ def _span(low: int, high: int, escape: Callable[[int], str]) -> str:
 
 
 def _written(node: Any, leaf: Callable[[Any], str]) -> str:
-    if isinstance(node, (Chars, Reference, Lexeme)):
+    if isinstance(node, (Chars, LiteralText, Reference, Lexeme)):
         return leaf(node)
     if isinstance(node, RuleChoice):
         return "(" + " | ".join(_written(option, leaf) for option in node.options) + ")"

@@ -21,12 +21,14 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.grammars.context_free import (
     Chars,
     ContextFreeGrammar,
+    LiteralText,
     Node,
     Reference,
     RuleChoice,
     RuleRepeat,
     RuleSequence,
     references,
+    spelled,
 )
 
 __all__ = ["regular_tree"]
@@ -164,6 +166,8 @@ class _RuleGroup:
             return self.known[node.name]
         if isinstance(node, Chars):
             return _CountedTree(_characters(node.ranges), 1)
+        if isinstance(node, LiteralText):
+            return self._joined([_CountedTree(_characters(each.ranges), 1) for each in spelled(node)])
         if isinstance(node, RuleRepeat):
             part = self._tree(node.part)
             count = max(node.least, 1) if node.most is None else node.most
@@ -228,7 +232,7 @@ def _groups(grammar: ContextFreeGrammar) -> list[frozenset[str]]:
     for root in grammar.rules:
         if root in number:
             continue
-        work = [(root, iter(dict.fromkeys(references(grammar.rules[root]))))]
+        work = [(root, iter(grammar.named[root]))]
         number[root] = lowest[root] = len(number)
         open_rules.append(root)
         while work:
@@ -246,7 +250,7 @@ def _groups(grammar: ContextFreeGrammar) -> list[frozenset[str]]:
             elif following not in number:
                 number[following] = lowest[following] = len(number)
                 open_rules.append(following)
-                work.append((following, iter(dict.fromkeys(references(grammar.rules[following])))))
+                work.append((following, iter(grammar.named[following])))
             elif following not in done:
                 lowest[name] = min(lowest[name], number[following])
     return found

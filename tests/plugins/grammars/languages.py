@@ -16,6 +16,7 @@ from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammars.context_free import (
     Chars,
     ContextFreeGrammar,
+    LiteralText,
     Node,
     Reference,
     RuleChoice,
@@ -192,6 +193,8 @@ def language(grammar: ContextFreeGrammar, letters: str, longest: int) -> set[str
     def texts(node: Node) -> set[str]:
         if isinstance(node, Chars):
             return {c for c in letters if any(low <= ord(c) <= high for low, high in node.ranges)}
+        if isinstance(node, LiteralText):
+            return {node.text} if len(node.text) <= longest else set()
         if isinstance(node, Reference):
             return known[node.name]
         if isinstance(node, RuleChoice):

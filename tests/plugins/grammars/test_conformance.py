@@ -329,6 +329,13 @@ def test_a_vocabulary_without_an_end_is_refused(engine: Any) -> None:
         bound_to(engine, 'root ::= "a"', Vocabulary([b"a"]))
 
 
+@pytest.mark.parametrize("rules", ["root ::= root?", 'root ::= x root | ""\nx ::= root'])
+def test_a_grammar_of_the_empty_text_alone_ends_at_once(engine: Any, rules: str) -> None:
+    made = engine.context_free(pruned(parse_gbnf(rules))).bind(mixed(), mixed().size)
+    assert allowed(made, made.start()) == sorted(mixed().eos)
+    assert made.least_tokens(made.start()) == 0
+
+
 def test_what_goes_on_for_ever_is_cut_away() -> None:
     grammar = pruned(parse_gbnf('root ::= "a" | "b" loop | "c" loop* | unused2\nloop ::= "x" loop\nunused2 ::= [0-9]'))
     assert language(grammar, "abcx0", 3) == {"a", "c", "0"}
