@@ -131,20 +131,6 @@ def test_rows_of_practical_patterns_on_a_real_vocabulary(pattern: str) -> None:
         assert_rows_agree(automaton, sorted(seen))
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"^.{0,50}?([A-Za-z0-9]{1,30});FOMA", r"[\w.-]{0,50}?(?:disc)[ \t\w]{0,20}(?:=|>)x{60}"]
-)
-def test_states_that_are_numbered_anew_in_the_middle_of_a_walk(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    automaton = compile_automaton(pattern)
-    expected = lift(automaton, tekken()).allowed(automaton.start())
-    monkeypatch.setattr("logitloom.automata.lift.lift.MOST_VISITED_BYTES", 0)
-    found = lift(automaton, tekken()).allowed(automaton.start())
-    assert (found.allowed, found.ids.tolist()) == (expected.allowed, expected.ids.tolist())
-    monkeypatch.setattr("logitloom.automata.lift.lift.automaton_kernels", lambda work=0: None)
-    plain = lift(automaton, tekken()).allowed(automaton.start())
-    assert (plain.allowed, plain.ids.tolist()) == (expected.allowed, expected.ids.tolist())
-
-
 def test_what_leaves_usual_paths() -> None:
     for pattern in PRACTICAL:
         dfa, trie = compile_pattern(pattern), vocabulary_trie(mixed())

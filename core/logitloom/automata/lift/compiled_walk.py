@@ -73,6 +73,7 @@ def _walk(
         paths, limit = table.paths(trie), ENDLESS
     while (automaton := table.automaton) is not None:
         at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
+        table.reads(pairs[: at.end, 1])
         if at.begin < at.end and limit == SHORT:
             # Earlier walks may have computed the transitions of a large part of the trie.
             paths, limit = table.paths(trie), ENDLESS
@@ -89,12 +90,10 @@ def _walk(
             at = at._replace(begin=0, end=at.waiting, waiting=0)
             continue
         left = pairs[at.special :]
-        computed = table.computed(-2 - left[:, 1], bytes_at(trie, left[:, 0])) if len(left) else None
-        if computed is None:
-            return at, visited + at.end
-        states, reached = computed
-        left[:, 1] = -2 - states
         nodes = left[:, 0]
+        reached = table.computed(-2 - left[:, 1], bytes_at(trie, nodes)) if len(left) else None
+        if reached is None:
+            return at, visited + at.end
         further = int((trie.last.take(nodes) - trie.own.take(nodes)).sum(where=reached >= 0))
         if paths.known >= 0 or further > table.least_tokens:
             paths = table.paths(trie)

@@ -78,13 +78,11 @@ class WalkTable(ABC):
     def fill(self, states: NDArray[Any]) -> None:  # noqa: B027 - most tables have no rows to fill
         """Fill the rows of some states of the table, if they are not filled yet."""
 
-    def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Compute the entries below -1 at which a compiled loop has stopped.
+    def reads(self, states: NDArray[Any]) -> None:  # noqa: B027 - most tables have no bound on work
+        """Note the states whose rows a walk reads."""
 
-        Returns:
-            The numbers of the states, which may have changed, and the next states; ``None`` if the table leaves such
-            entries to the caller.
-        """
+    def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any] | None:
+        """The entries below -1 at which a compiled loop has stopped; ``None`` if the table leaves them to the caller."""
         return None
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
@@ -159,6 +157,7 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
                 kind.append(found)
             break
         table.fill(states)
+        table.reads(states)
         reached = table.step(states.repeat(counts), bytes_at(trie, below))
         live = reached >= 0
         kept = live.nonzero()[0]

@@ -40,9 +40,11 @@ _FEW_SETS: Final = 4
 #: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
-#: The most work of the transitions of one walk, in units of :attr:`VisitedStates.work`. After half of it the cache of
-#: visited states is replaced before a walk, and after a quarter a walk looks for subtrees that are allowed as a whole.
-_MOST_WORK: Final = 6000
+#: The most work of the transitions of one walk, in units of :attr:`VisitedStates.work`. After a quarter of it a walk
+#: looks for subtrees that are allowed as a whole.
+_MOST_WORK: Final = 7000
+#: The work after which the cache of visited states is replaced before a walk.
+_MOST_KEPT: Final = 16 * _MOST_WORK
 #: Near a limit on tokens: the most work of the transitions of one walk, and of the completions of the states that the
 #: tokens lead to. A completion takes ``_OF_A_COMPLETION`` units, and one for each of its tokens.
 _MOST_WORK_NEAR: Final = 4500
@@ -252,10 +254,11 @@ class LiftedAutomaton(Constraint):
         read, was_cut = None, False
         if not self.memory.was_cut:
             with suppress(TooMuchWork):
-                visited = self._room()
-                read = self._read_from(state, visited, self._table(visited, _MOST_WORK_NEAR))
+                table = BoundedStates(self._room(), _MOST_WORK_NEAR)
+                all_read = self._read_from(state, table.visited, table)
+                read = all_read if table.is_within else None
         if read is None:
-            table = self._table(VisitedStates(self._automaton), _MOST_WORK_NEAR, cut=True)
+            table = BoundedStates(VisitedStates(self._automaton), _MOST_WORK_NEAR, cut=True)
             read = self._read_from(state, table.visited, table)
             self.memory.visited = table.visited
             was_cut = self.memory.was_cut = table.visited.was_cut
@@ -324,7 +327,7 @@ class LiftedAutomaton(Constraint):
     def _room(self) -> VisitedStates:
         """The visited states; a new object if they have become too many."""
         visited = self.memory.visited
-        if visited.nbytes > MOST_VISITED_BYTES or visited.work > _MOST_WORK // 2:
+        if visited.nbytes > MOST_VISITED_BYTES or visited.work > _MOST_KEPT:
             visited = self.memory.visited = VisitedStates(self._automaton)
         return visited
 
@@ -369,23 +372,22 @@ class LiftedAutomaton(Constraint):
         found: TokenSet | None = None
         with suppress(TooMuchWork):
             if kernels is not None and not self.memory.was_cut:
-                table = self._table(self._room())
+                table = BoundedStates(self._room(), _MOST_WORK)
                 with suppress(KernelFailed):
                     ids = self._free, self._textless, self.vocab_size
                     members, _ = compiled_set(kernels, trie, table, table.visited.number(state), *ids)
-                    self.memory.visited = table.visited
                     if not table.is_within:
                         raise TooMuchWork
                     found = members
             if found is None and not self.memory.was_cut:
-                table = self._table(self._room())
+                table = BoundedStates(self._room(), _MOST_WORK)
                 members = self._by_levels(table, state)
                 if not table.is_within:
                     raise TooMuchWork
                 found = members
         whole = found is not None
         if found is None:
-            table = self._table(VisitedStates(self._automaton), cut=True)
+            table = BoundedStates(VisitedStates(self._automaton), _MOST_WORK, cut=True)
             found = self._by_levels(table, state)
             self.memory.visited = table.visited
             self.memory.was_cut = table.visited.was_cut
@@ -394,10 +396,6 @@ class LiftedAutomaton(Constraint):
             self.memory.note(found.ids)
             self.memory.parts[state] = found, whole
         return found, whole
-
-    def _table(self, visited: VisitedStates, most_work: int | None = None, cut: bool = False) -> BoundedStates:
-        most_work = _MOST_WORK if most_work is None else most_work
-        return BoundedStates(self._automaton, visited, most_work, MOST_VISITED_BYTES, cut)
 
     def _by_levels(self, table: BoundedStates, state: State) -> TokenSet:
         walked = level_walk(self._trie, table, [(0, table.visited.number(state))])

@@ -30,9 +30,8 @@ __all__ = ["BoundedStates", "TooMuchWork", "VisitedStates"]
 
 _NONE: Final = -1
 _FIRST_ROOM: Final = 64
-#: Units of work for the first transition of a state, besides one for each transition and each ``_BYTES_OF_A_UNIT``
-#: bytes of the state.
-_FIRST_TRANSITION: Final = 8
+#: Units of work for all transitions of a state, besides one for each ``_BYTES_OF_A_UNIT`` bytes of the state.
+_OF_A_STATE: Final = 20
 _BYTES_OF_A_UNIT: Final = 32
 
 
@@ -58,7 +57,8 @@ class VisitedStates(WalkTable):
         values: the states by local number.
         table: ``[room, classes] int32``: the next state, -1 for none, and ``-2 - n`` in row ``n`` if it is not computed
             yet. The array is replaced when it grows.
-        work: the work of all transitions that were computed, in units that are equal in every process.
+        work: the work of the transitions that were computed, in units that are equal in every process. A state counts
+            once, with its first transition.
         was_cut: whether transitions that would take too much work were left out.
     """
 
@@ -81,7 +81,7 @@ class VisitedStates(WalkTable):
         self.every_row: NDArray[np.bool_] = np.ones(0, dtype=bool)
         self.work = 0
         self.was_cut = False
-        self._begun: set[int] = set()
+        self._costs: dict[int, int] = {}
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
         """The runs of some states, or of all, for walks of a trie. All calls must have the same trie."""
@@ -123,8 +123,8 @@ class VisitedStates(WalkTable):
 
         Args:
             states, read: ``[n]`` each.
-            most: the work that all transitions together may take; unlimited by default.
-            cut: whether transitions that would take more work have no next state, and are not remembered.
+            most: the largest :attr:`work`; unlimited by default.
+            cut: whether transitions of states that would take more work have no next state, and are not remembered.
 
         Raises:
             TooMuchWork: if the transitions would take more than ``most``, without ``cut``.
@@ -143,25 +143,30 @@ class VisitedStates(WalkTable):
 
     def _within(self, keys: NDArray[np.int64], most: int, cut: bool) -> NDArray[np.int64]:
         """The first of some entries of the table, which ascend: as many as may be computed."""
-        work = np.ones(len(keys), dtype=np.int64)
         states = keys // self.classes
-        first = np.append(True, states[1:] != states[:-1]).nonzero()[0]
-        work[first] += [0 if n in self._begun else self._cost(n) for n in states.take(first).tolist()]
-        enough = int(np.searchsorted(work.cumsum(), most - self.work, side="right"))
-        if enough < len(keys):
-            if not cut:
-                raise TooMuchWork
-            self.was_cut = True
-        return keys[:enough]
+        room = most - self.work
+        for state in distinct(states, len(self.values)).tolist():
+            if state not in self._costs:
+                room -= self._cost(state)
+            if room < 0:
+                if not cut:
+                    raise TooMuchWork
+                self.was_cut = True
+                return keys[: np.searchsorted(states, state)]
+        return keys
 
     def _cost(self, state: int) -> int:
-        """The work of the first transition of a state."""
-        return _FIRST_TRANSITION + _size(self.values[state]) // _BYTES_OF_A_UNIT
+        """The work of the transitions of a state."""
+        return _OF_A_STATE + _size(self.values[state]) // _BYTES_OF_A_UNIT
 
     def _begin(self, state: int) -> None:
-        if state not in self._begun:
-            self._begun.add(state)
-            self.work += self._cost(state)
+        if state not in self._costs:
+            self._costs[state] = cost = self._cost(state)
+            self.work += cost
+
+    def work_of(self, states: set[int]) -> int:
+        """The work of the transitions from some states that were computed."""
+        return sum([self._costs.get(state, 0) for state in states])
 
     @property
     def automaton(self) -> ByteTable:
@@ -184,7 +189,6 @@ class VisitedStates(WalkTable):
         reached = int(self.table[state, column])
         if reached < _NONE:
             self._begin(state)
-            self.work += 1
             target = self._automaton.step(self.values[state], byte)
             reached = _NONE if target is None else self.number(target)
             with self._lock:
@@ -205,7 +209,6 @@ class VisitedStates(WalkTable):
         states, columns = (keys // self.classes).tolist(), (keys % self.classes).tolist()
         for state in {*states}:
             self._begin(state)
-        self.work += len(states)
         # Computed outside the lock, because the automaton is a pure function and may be slow.
         targets = [step(values[state], byte_of[column]) for state, column in zip(states, columns, strict=True)]
         with self._lock:
@@ -215,25 +218,25 @@ class VisitedStates(WalkTable):
 
 
 class BoundedStates(WalkTable):
-    """Visited states for one walk, which may take a bounded amount of work and of memory.
+    """Visited states for one walk, which may take a bounded amount of work.
 
     Args:
-        automaton: the automaton of the states.
         visited: the visited states.
-        most_work: the largest :attr:`VisitedStates.work`.
-        most_bytes: the size of the table above which a compiled walk goes on with a new one.
+        most_work: the most work of the transitions that the walk reads.
         cut: whether transitions above the bound are left out. The first bytes of tokens are always read.
 
     Attributes:
-        visited: the visited states; a new object after the table has become too large.
+        visited: the visited states.
     """
 
-    def __init__(
-        self, automaton: ByteAutomaton, visited: VisitedStates, most_work: int, most_bytes: int, cut: bool = False
-    ) -> None:
+    def __init__(self, visited: VisitedStates, most_work: int, cut: bool = False) -> None:
         self.visited = visited
-        self._automaton, self._most_work, self._most_bytes, self._cut = automaton, most_work, most_bytes, cut
+        self._most_work, self._cut = most_work, cut
+        #: The largest work of the visited states with what the walk adds.
+        self._most = visited.work + most_work
         self._begun = not cut
+        self._read: set[int] = set()
+        self._notes_read = visited.work > 0
 
     @property
     def least_tokens(self) -> int:  # type: ignore[override]
@@ -252,7 +255,7 @@ class BoundedStates(WalkTable):
 
     def step(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
         """See :meth:`VisitedStates.step`."""
-        most, self._begun = self._most_work if self._begun else None, True
+        most, self._begun = self._most if self._begun else None, True
         return self.visited.step(states, read, most, self._cut)
 
     def after(self, state: int, byte: int) -> int:
@@ -261,6 +264,7 @@ class BoundedStates(WalkTable):
 
     def row(self, state: int) -> Sequence[int]:
         """See :meth:`VisitedStates.row`."""
+        self._read.add(state)
         return self.visited.row(state)
 
     @property
@@ -268,14 +272,14 @@ class BoundedStates(WalkTable):
         """The column of each byte."""
         return self.visited.columns
 
-    def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The next states, and the numbers of the states, which are new if the table has become too large."""
-        if self.visited.nbytes > self._most_bytes:
-            fresh = VisitedStates(self._automaton)
-            distinct, index = np.unique(states, return_inverse=True)
-            renumbered = [fresh.number(self.visited.values[number]) for number in distinct.tolist()]
-            self.visited, states = fresh, np.array(renumbered, dtype=np.int32)[index.ravel()]
-        return states, self.visited.step(states, read, self._most_work)
+    def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
+        """See :meth:`.WalkTable.computed`."""
+        return self.visited.step(states, read, self._most)
+
+    def reads(self, states: NDArray[Any]) -> None:
+        """See :meth:`.WalkTable.reads`."""
+        if self._notes_read:
+            self._read.update(distinct(states, len(self.visited.values)).tolist())
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
         """See :meth:`VisitedStates.paths`."""
@@ -283,8 +287,9 @@ class BoundedStates(WalkTable):
 
     @property
     def is_within(self) -> bool:
-        """Whether the work has stayed below the bound."""
-        return self.visited.work <= self._most_work
+        """Whether the transitions that the walk has read take less work than the bound, remembered ones included."""
+        visited = self.visited
+        return visited.work <= self._most_work or visited.work_of(self._read) <= self._most_work
 
 
 def _size(state: State) -> int:
