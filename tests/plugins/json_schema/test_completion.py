@@ -57,6 +57,9 @@ SCHEMAS: dict[str, Any] = {
     "different in lists": {"type": "array", "minItems": 2, "items": {"type": "array", "minItems": 3,
                            "uniqueItems": True, "items": {"type": ["integer", "null"]}}},
     "lengths": {"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 4}, "minItems": 1},
+    "bounded strings": {"type": "object", "required": ["a", "b", "c"], "additionalProperties": False, "properties": {
+                        "a": {"type": "string", "minLength": 2, "maxLength": 30}, "b": {"type": "string"},
+                        "c": {"pattern": "^(ab|[cé])*$", "type": "string", "minLength": 3, "maxLength": 30}}},
     "contains": {"type": "array", "contains": {"const": "need"}, "maxItems": 4},
     "date": {"type": "string", "format": "date-time"},
     "patterns": {"type": "object", "patternProperties": {"^x[0-9]$": {"type": "integer"}}, "minProperties": 1,

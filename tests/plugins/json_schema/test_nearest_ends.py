@@ -1,13 +1,21 @@
-"""The nearest end of a string by distances is as near as the end that a breadth-first search finds."""
+"""The nearest ends of strings and their short contents are those that searches find."""
 
 from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
+from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory
+from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds, text_to_end
-from logitloom_plugins.json_schema.folds.completion.short_contents import columns_of, several
+from logitloom_plugins.json_schema.folds.completion.short_contents import (
+    canonical,
+    columns_of,
+    longest_path,
+    several,
+)
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
@@ -81,3 +89,61 @@ def test_a_text_is_read_off_the_states_without_a_question_for_each_byte(
         assert len(asked) == 1
         searched = next((text for text, _ in several(content, state, 1, 1, None, count, label, [0])), None)
         assert found == searched
+
+
+@pytest.mark.parametrize("bounds", [*BOUNDS, {}], ids=str)
+@pytest.mark.parametrize("pattern", [*PATTERNS, "", "a|b"])
+def test_contents_end_alike_after_numbers_of_characters_that_are_alike(pattern: str, bounds: dict[str, int]) -> None:
+    content, dice = content_of({"type": "string", "pattern": pattern, **bounds}), random.Random(pattern)
+    if content is None:
+        return
+    (label,) = content.found
+    nearest = NearestEnds(content)
+    for _ in range(30):
+        state, count = visited(content, dice)
+        more = dice.choice([0, 3, 12])
+        alike = content.alike(count, more)
+        assert alike <= count
+        for further in range(more + 1):
+            here, there = (content.counted(each + further) for each in (count, alike))
+            assert content.alive(state, here) == content.alive(state, there)
+            assert nearest.text(label, state, here) == nearest.text(label, state, there)
+
+
+def test_far_from_bounds_all_numbers_of_characters_are_alike() -> None:
+    content = content_of({"type": "string", "minLength": 3, "maxLength": 200})
+    assert content is not None
+    assert [content.alike(count, 9) for count in (0, 2, 3, 4, 190, 191, 192, 200)] == [0, 2, 3, 3, 3, 3, 192, 200]
+
+
+@pytest.mark.parametrize("tries", [1, 2, 4, 16])
+@pytest.mark.parametrize("schema", [{"pattern": "^[ab]{0,3}c?$"}, {"enum": [*"abcd"]}, {"maxLength": 2}], ids=str)
+def test_short_values_are_the_first_ones_of_all(schema: dict[str, object], tries: int) -> None:
+    content = content_of({"type": "string", **schema})
+    assert content is not None
+    (label,) = content.found
+    found = ContentTexts("any", CompletionMemory()).short_values(content, True, tries)
+    every = [text for text, _ in several(content, content.automaton.start, 64, 64, None, 0, None, [0])]
+    assert len(found) == min(tries, len(every))
+    assert [(end, value) for end, _, value in found] == [
+        (label, canonical(b'"%b"' % text)) for text in every[: len(found)]
+    ]
+
+
+def test_the_longest_path_is_the_longest_of_all() -> None:
+    dice = random.Random(0)
+    for _ in range(200):
+        states = dice.randrange(1, 8)
+        following = np.array([[dice.randrange(-1, states) for _ in range(2)] for _ in range(states)], dtype=np.int32)
+        if dice.random() < 0.7:
+            # Without loops, but for steps from a state to itself.
+            following = np.maximum(following, np.where(following < 0, -1, np.arange(states)[:, None]))
+
+        def longest(at: int, seen: frozenset[int], following: np.ndarray = following) -> float:
+            targets = [int(each) for each in following[at] if each >= 0 and each != at]
+            if seen.intersection(targets):
+                return np.inf
+            return max([1 + longest(target, seen | {target}) for target in targets], default=0)
+
+        expected = max(longest(at, frozenset([at])) for at in range(states))
+        assert longest_path(following) == (None if expected == np.inf else expected)

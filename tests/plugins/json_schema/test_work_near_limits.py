@@ -22,6 +22,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.tokens import content_walk
 from logitloom_plugins.json_schema.tokens import token_distances as distances
 from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
@@ -150,6 +151,28 @@ def test_positions_in_strings_are_counted_once_per_state(monkeypatch: pytest.Mon
     assert len(ids) > 500
     assert needed.max() <= 5
     assert read["calls"] < 20
+
+
+def test_strings_of_any_characters_are_walked_once_for_all_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)], b"ab", b'"}', b"\\n\xc3\xa9"], eos=[0])
+    walked, walk = Counter[str](), content_walk.level_walk
+
+    def counted(trie: Any, table: Any, pairs: Any, **options: Any) -> Any:
+        walked["whole"] += pairs[0][0] == 0
+        return walk(trie, table, pairs, **options)
+
+    monkeypatch.setattr(content_walk, "level_walk", counted)
+    found = []
+    for least in range(3):
+        constraint = constraint_of(
+            {"type": "object", "properties": {"a": {"minLength": least}}, "required": ["a"]}, words
+        )
+        state: Any = constraint.start()
+        for byte in b'{"a": "bc':
+            state = constraint.advance(state, 1 + byte)
+        found.append([each.tolist() for each in constraint.least_after(state)])
+    assert walked["whole"] == 1
+    assert found[0] == found[1] == found[2]
 
 
 def test_names_that_must_differ_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:

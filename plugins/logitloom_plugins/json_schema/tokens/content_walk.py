@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom import Vocabulary
 from logitloom.automata.automaton_kernels import Paths, automaton_kernels
 from logitloom.automata.lift.above_ascii import marks_above_ascii
 from logitloom.automata.lift.compiled_walk import compiled_positions
@@ -27,11 +28,12 @@ from logitloom.automata.lift.level_walk import WalkTable, level_walk
 from logitloom.automata.lift.trie import Trie
 from logitloom.automata.lift.trie_walk import characters_below
 from logitloom.masks.kernels import ByteTable, KernelFailed
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["ContentWalk", "Ends", "Places"]
+__all__ = ["ContentWalk", "Ends", "FreeWalks", "Places", "free_walks"]
 
 #: The most entries of a table with numbers of characters, which is made in a few milliseconds, and of one without.
 _MOST_ENTRIES: Final = 1 << 18
@@ -42,6 +44,8 @@ _MOST_MARKED: Final = 1 << 20
 _MOST_ASKED: Final = 1 << 19
 #: The most states whose walks of all words are remembered.
 _MOST_WALKED: Final = 4
+#: The most walks that are kept for a vocabulary, of 12 bytes for each token.
+_MOST_FREE: Final = 8
 #: The most states of a table whose paths are followed for more than one character.
 _MOST_FOLLOWED: Final = 1 << 13
 _QUOTE, _BACKSLASH = b'"\\'
@@ -183,6 +187,31 @@ class _Computed(WalkTable):
         return np.where((read == _BACKSLASH) & between, -3 - 2 * states, found) if self._escapes else found
 
 
+class FreeWalks:
+    """Walks of all words of a vocabulary in strings in which any character may come, for all schemas.
+
+    Attributes:
+        tables: by what the strings may hold the table.
+        walked: by the same and the state where all words lead after 0 characters.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[Hashable, _Table] = {}
+        self.walked: dict[Hashable, Reached] = {}
+
+    def forget_oldest(self) -> None:
+        """Drop what is too much."""
+        for memory in (self.tables, self.walked):
+            if len(memory) > _MOST_FREE:
+                del memory[next(iter(memory))]
+
+
+@kept_with_vocabulary
+def free_walks(vocabulary: Vocabulary) -> FreeWalks:
+    """The walks of a vocabulary."""
+    return FreeWalks()
+
+
 class ContentWalk:
     """Walks inside the strings of one machine.
 
@@ -193,7 +222,7 @@ class ContentWalk:
     def __init__(self, plain: NDArray[np.bool_]) -> None:
         self._plain = plain
         self._tables: dict[Hashable, _Table | _Computed] = {}
-        #: By trie, table, state and number of characters where all words lead.
+        #: By trie, table, state and number of characters where all words lead that do not come freely.
         self._walked: dict[Hashable, tuple[Trie, Reached]] = {}
 
     def __call__(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> tuple[Places, Ends]:
@@ -231,51 +260,59 @@ class ContentWalk:
         every = np.arange(first, last + 1)[:, None], np.arange(content.automaton.states)
         return bool(np.all(content.all_alive(*every)))
 
-    def reached(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> Reached:
+    def reached(
+        self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]], free: FreeWalks
+    ) -> Reached:
         """The words below nodes of a trie that stay inside a string, and where each word leads.
+
+        Args:
+            trie: the words.
+            context: the string.
+            begun: as for a call.
+            free: walks of the same trie in strings of any characters.
 
         Returns:
             The positions of the words in the trie's order; for each word an index into the list that follows; a list of
             states of the content with numbers of characters; and where strings end.
         """
-        if [node for node, _, _ in begun] == [0]:
-            return self._from_root(trie, context, *begun[0][1:])
-        return self._reached(self._table(context, trie, begun), trie, begun)
-
-    def _from_root(self, trie: Trie, context: StringContext, state: int, count: int) -> Reached:
-        """:meth:`reached` for all words, remembered. Where any character may come, one walk serves for all counts."""
-        content = context.content
-        counts = content.counts and content.free
-        table = None if counts else self._table(context, trie, [(0, state, count)])
-        if counts:
-            # The walk begins with 0 characters; the real number is added to its results.
-            key: Hashable = content.automaton, context.escapes is not False
-            if key not in self._tables:
-                longest = trie.longest + 1
-                following = Content(content.automaton, [(0, {(): ()}), (longest, {(): ()})]).counted_steps()
-                self._tables[key] = self._made(following, content.automaton, context.escapes is not False)
-            table = self._tables[key]
-        assert table is not None
-        begun = 0, state, 0 if counts else count
+        if isinstance(context, TextContext) and context.content.free:
+            return self._reached_freely(trie, context.content, begun, free)
+        table = self._table(context, trie, begun)
+        if [node for node, _, _ in begun] != [0]:
+            return self._reached(table, trie, begun)
         # The trie is kept, so that no other gets its identity.
-        key = id(trie), id(table), begun
+        key = id(trie), id(table), begun[0]
         if key not in self._walked:
             if len(self._walked) >= _MOST_WALKED:
                 self._walked.clear()
-            self._walked[key] = trie, self._reached(table, trie, [begun])
-        known = self._walked[key][1]
-        if not counts:
-            return known
-        positions, which, more, ends = known
-        states = [(at, content.counted(count + each)) for at, each in more]
-        alive = np.array([content.alive(at, count + each) for at, each in more], dtype=bool)
-        if not alive.all():
-            kept = alive.take(which)
-            positions, which = positions[kept], which[kept]
-        # Ends beyond the bounds are left out, because no text could go on there.
-        ends = [(node, (at, content.counted(count + each)), is_end) for node, (at, each), is_end in ends
-                if content.alive(at, count + each)]  # fmt: skip
-        return positions, which, states, ends
+            self._walked[key] = trie, self._reached(table, trie, begun)
+        return self._walked[key][1]
+
+    def _reached_freely(
+        self, trie: Trie, content: Content, begun: list[tuple[int, int, int]], free: FreeWalks
+    ) -> Reached:
+        """:meth:`reached` where any character may come. The walks begin with 0 characters."""
+        automaton = content.automaton
+        parts = automaton.next, automaton.byte_class, automaton.accepting, self._plain
+        key = tuple([each.tobytes() for each in parts])
+        table = free.tables.get(key)
+        if table is None:
+            longest = trie.longest + 1
+            following = Content(automaton, [(0, {(): ()}), (longest, {(): ()})]).counted_steps()
+            table = free.tables[key] = self._made(following, automaton, True)
+        found = []
+        for before in dict.fromkeys([count for _, _, count in begun]):
+            alike = [(node, state, 0) for node, state, count in begun if count == before]
+            place = key, alike[0][1]
+            if alike[0][0] != 0:
+                walked = self._reached(table, trie, alike)
+            elif place in free.walked:
+                walked = free.walked[place]
+            else:
+                walked = free.walked[place] = self._reached(table, trie, alike)
+                free.forget_oldest()
+            found.append(_moved(walked, content, before, trie.longest))
+        return _joined(found)
 
     def _reached(self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int, int]]) -> Reached:
         walked = level_walk(trie, table, table.pairs(begun), keep_states=True)
@@ -337,6 +374,32 @@ def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64],
     here = np.zeros(size, dtype=bool)
     here[numbers] = True
     return here.nonzero()[0], (here.cumsum() - 1).take(numbers)
+
+
+def _moved(walked: Reached, content: Content, before: int, longest: int) -> Reached:
+    """Where words lead after some characters, from where they lead after none. Any character may come."""
+    positions, which, states, ends = walked
+    lives = [content.alive(content.automaton.start, before + more) for more in range(longest + 2)]
+    alive = np.array([lives[more] for _, more in states], dtype=bool)
+    if not alive.all():
+        kept = alive.take(which)
+        positions, which = positions[kept], which[kept]
+    # Ends beyond the bounds are left out, because no text could go on there.
+    ends = [(node, (at, content.counted(before + more)), is_end) for node, (at, more), is_end in ends if lives[more]]
+    return positions, which, [(at, content.counted(before + more)) for at, more in states], ends
+
+
+def _joined(found: list[Reached]) -> Reached:
+    """The results of several walks."""
+    if len(found) == 1:
+        return found[0]
+    sizes = np.cumsum([0, *[len(states) for _, _, states, _ in found]])
+    return (
+        np.concatenate([positions for positions, _, _, _ in found]),
+        np.concatenate([which + size for (_, which, _, _), size in zip(found, sizes.tolist(), strict=False)]),
+        [state for _, _, states, _ in found for state in states],
+        [end for _, _, _, ends in found for end in ends],
+    )
 
 
 def _ends(table: _Table | _Computed, left: list[list[int]]) -> Ends:

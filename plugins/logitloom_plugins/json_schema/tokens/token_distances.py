@@ -25,7 +25,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.contexts import StringContext
 from logitloom_plugins.json_schema.grammar.states import Stack, State, TextState
-from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Places
+from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Places, free_walks
 
 __all__ = ["TokenDistances"]
 
@@ -64,7 +64,7 @@ class TokenDistances:
     ) -> None:
         self.machine, self._completions, self._words = machine, completions, words
         self._texts = _texts_of(vocabulary)
-        self._content, self._size = content, vocabulary.size
+        self._content, self._free, self._size = content, free_walks(vocabulary), vocabulary.size
         self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[Position, int | None] = {}
 
@@ -146,19 +146,22 @@ class TokenDistances:
         Returns:
             The nodes at which the string ends or an escape begins, each with the position there.
         """
-        positions, which, states, ends = self._content.reached(self._words.trie, context, begun)
+        positions, which, states, ends = self._content.reached(self._words.trie, context, begun, self._free)
         completions, machine, words = self._completions, self.machine, self._words
         least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
         for number, (content_state, count) in enumerate(states):
             if completions.work < _MOST_WORK:
+                alike = context.content.alike(count, 0)
                 least[number] = self._counted(
-                    Position(machine.codes.strings.text(context, content_state, count), stack)
+                    Position(machine.codes.strings.text(context, content_state, alike), stack)
                 )
         found.add_all(positions, least[which])
         following = []
-        for node, (content_state, count), _ in ends:
+        for node, (content_state, count), is_end in ends:
             completions.work += _NODE
-            before = Position(machine.codes.strings.text(context, content_state, count), stack)
+            # Where the string goes on, a bound on the number of characters may be near after some more of them.
+            alike = context.content.alike(count, 0 if is_end else words.trie.longest)
+            before = Position(machine.codes.strings.text(context, content_state, alike), stack)
             reached = machine.read(before, words.byte(node))
             if reached is not None and completions.work < _MOST_WORK:
                 self._add(node, reached, found)

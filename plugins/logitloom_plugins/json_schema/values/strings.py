@@ -165,6 +165,19 @@ class Content:
         """The number of characters as far as it matters: numbers beyond the last bound are all alike."""
         return min(count, self.points[-1])
 
+    def alike(self, count: int, more: int) -> int:
+        """The least number of characters after which all ends are as after ``count``, also after ``more`` further ones.
+
+        ``count`` itself, where that is not known: where a bound is near, or if there are several outputs.
+        """
+        at = bisect.bisect_right(self.points, count) - 1
+        if at + 1 == len(self.points):
+            return self.points[at]
+        if not self.at[at] or len(self.found) > 1 or not (self.free or len(self.automaton.found) == 1):
+            return count
+        farthest = 0 if self.free else self._farthest
+        return self.points[at] if count + more + farthest < self.points[at + 1] else count
+
     def alive(self, state: int, count: int) -> bool:
         """Whether a content can still end within the bounds, after a state and a number of characters."""
         if state < 0 or not self.counts:

@@ -13,7 +13,7 @@ from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueCons
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
 from logitloom_plugins.json_schema.grammar.states import State
 from logitloom_plugins.json_schema.schema.formula import Formula
-from logitloom_plugins.json_schema.values.moore_machine import Output
+from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = [
@@ -129,6 +129,8 @@ class CompletionMemory:
         self.shortest_members: dict[ObjectPlan, int] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self.nearest: dict[Content, NearestEnds | None] = {}
+        #: Of contents without nearest ends the bytes that are written, as of :func:`.columns_of`.
+        self.columns: dict[MooreMachine, list[tuple[int, int]]] = {}
         #: By key the work that finding the entry took.
         self._costs: dict[Hashable, int] = {}
         self.remembered = 0

@@ -101,7 +101,9 @@ class ContentTexts:
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
             has_one_output = content.counts and not content.free and content.found == {label}
             if tries == 1 and has_one_output and content.exact_distances is not None:
-                columns = columns_of(content.automaton)
+                columns = self._memory.columns.get(content.automaton)
+                if columns is None:
+                    columns = self._memory.columns[content.automaton] = columns_of(content.automaton)
                 text = text_to_end(content, columns, *begun)
                 return [] if text is None else [text], len(text or b"") * len(columns)
             work = [0]
@@ -120,7 +122,7 @@ class ContentTexts:
         return nearest[content]
 
     def short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Output, bytes, Canonical]]:
-        """``tries`` short strings or numbers with any output; all of them if there are fewer.
+        """``tries`` short strings or numbers with each output; all of them if there are fewer.
 
         Each entry has the output, the text, and the canonical form, which equal values share. Of the paths to one
         state ``tries`` are followed.
@@ -129,9 +131,15 @@ class ContentTexts:
         known = self._memory.short_values.get(key)
         if known is None:
             first: dict[tuple[Output, Canonical], bytes] = {}
+            missing = dict.fromkeys(content.found, tries)
             for text, label in several(content, content.automaton.start, tries, tries, None, 0, None, [0]):
                 written = b'"%b"' % self.escaped(text) if quoted else text
-                first.setdefault((label, canonical(written)), written)
+                value = label, canonical(written)
+                if missing.get(label) and value not in first:
+                    first[value] = written
+                    missing[label] -= 1
+                    if not any(missing.values()):
+                        break
             known = [(label, text, value) for (label, value), text in first.items()]
             self._memory.short_values[key] = known
         return known

@@ -125,10 +125,12 @@ def longest_path(following: NDArray[np.int32]) -> int | None:
     ``None`` if a longer loop allows paths of any length, or if the path is too long to be found.
     """
     going = (following >= 0) & (following != np.arange(len(following))[:, None])
-    lengths = np.zeros(len(following), dtype=np.int32)
-    for _ in range(min(len(following), _MOST_ROUNDS)):
-        longer = (lengths[following] + 1).max(axis=1, where=going, initial=0)
-        if np.array_equal(longer, lengths):
-            return int(lengths.max())
-        lengths = longer
+    # States from which no path is longer than the number of rounds are taken away; those on longer loops stay.
+    rows, left = np.arange(len(following)), np.ones(len(following), dtype=bool)
+    for length in range(_MOST_ROUNDS):
+        stays = (going[rows] & left[following[rows]]).any(axis=1)
+        if stays.all():
+            return length - 1 if not len(rows) else None
+        left[rows[~stays]] = False
+        rows = rows[stays]
     return None
