@@ -98,8 +98,9 @@ class MatcherConstraint(Constraint):
         self._rules = rules
         self.unlimited_because = unlimited_because
         self._kept_bits: NDArray[np.uint32] = self._bits_of_texts()
-        #: Token sets by the bits of their masks.
+        #: Token sets by the bits of their masks, and by the tokens that were read.
         self._sets: dict[bytes, TokenSet] = self.memory.table("token sets")
+        self._allowed: dict[TokensRead, TokenSet] = self.memory.table("token sets by text")
         self._begin()
         self._unread()  # the engine's objections to the grammar are raised now
         _ALL.add(self)
@@ -174,13 +175,18 @@ class MatcherConstraint(Constraint):
 
     def allowed(self, state: State) -> TokenSet:
         """The tokens that the engine allows."""
-        return self._filled([_tokens_read(state)])[0]
+        return self.allowed_many([state])[0]
 
     def allowed_many(self, states: Sequence[State]) -> list[TokenSet]:
         """The tokens that the engine allows in each state, found by its threads at once."""
-        distinct = list(dict.fromkeys(map(_tokens_read, states)))
-        found = dict(zip(distinct, self._filled(distinct), strict=True)) if states else {}
-        return [found[_tokens_read(state)] for state in states]
+        texts = [*map(_tokens_read, states)]
+        found = {read: members for read in texts if (members := self._allowed.get(read)) is not None}
+        missing = [read for read in dict.fromkeys(texts) if read not in found]
+        if missing:
+            found.update(zip(missing, self._filled(missing), strict=True))
+            self.memory.note(entries=len(missing))
+            self._allowed.update((read, found[read]) for read in missing)
+        return [found[read] for read in texts]
 
     def _filled(self, states: list[TokensRead]) -> list[TokenSet]:
         with self._lock:
@@ -209,10 +215,11 @@ class MatcherConstraint(Constraint):
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that the engine allows, and :meth:`least_tokens` after each."""
-        ids = self.allowed(state).listed(self.vocab_size)
+        members = self.allowed(state)
         if self._completions is None:
+            ids = members.listed(self.vocab_size)
             return ids, np.full(len(ids), UNKNOWN, dtype=np.int32)
-        return ids, self._completions.after(_tokens_read(state), ids)
+        return self._completions.after(_tokens_read(state), members)
 
     def most_after(self, state: State) -> int:
         """A bound by what the bytes of the allowed tokens can open in the grammar."""

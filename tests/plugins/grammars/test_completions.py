@@ -116,8 +116,9 @@ def walk(bound: Any, budget: int, dice: np.random.Generator) -> str:
     """A random text of a constraint that is complete within a number of tokens, end-of-sequence included."""
     state, written = bound.start(), list[int]()
     for left in range(budget, 0, -1):
+        most = bound.most_after(state)
         ids, least = bound.least_after(state)
-        assert len(least) == 0 or least.max() <= bound.most_after(state)
+        assert least.max(initial=0) <= bound.most_after(state) <= most
         needed = bound.least_tokens(state)
         assert needed == 0 or least.min() <= needed - 1
         kept = ids[least <= left - 2]
@@ -177,7 +178,8 @@ def test_a_text_that_needs_missing_bytes_has_no_completion() -> None:
     words = Vocabulary([b"", b"a", b"(", b")", b"(("], eos=[0])
     completions = TokenCompletions(pruned(parse_gbnf('root ::= "(" root ")" | "(" "é" | "a"')), words, words.size)
     assert completions.least(NOTHING_READ) == 1
-    assert completions.after(NOTHING_READ, np.array([1, 2, 4], dtype=np.int32)).tolist() == [0, 2, 3]
+    members = TokenSet(True, np.array([1, 2, 4], dtype=np.int32))
+    assert [found.tolist() for found in completions.after(NOTHING_READ, members)] == [[1, 2, 4], [0, 2, 3]]
     assert completions.most_after(NOTHING_READ, lambda: TokenSet(False, np.zeros(0, dtype=np.int32))) == UNKNOWN
 
 
@@ -217,6 +219,33 @@ def test_far_from_a_limit_no_token_is_looked_at(monkeypatch: pytest.MonkeyPatch)
             _, state = chain.process(np.zeros((1, words.size), dtype=np.float32), state, now)
             now = now.accept([[single[bytes([byte])]]])
         assert bool(searched) == bool(found)
+
+
+def test_an_engine_is_asked_once_for_the_mask_of_a_text(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = bound_to(engine, RECURSIVE["arithmetic"][0], mixed())
+    asked, fill = list[Any](), type(bound).fill
+    monkeypatch.setattr(type(bound), "fill", lambda self, work, buffer: asked.extend(work) or fill(self, work, buffer))
+    one, other = [*states_of(bound, 2)]
+    asked.clear()
+    bound.memory.clear()
+    bound.most_after(one)
+    bound.least_after(one)
+    found = bound.allowed_many([one, other, one])
+    assert found[0] is found[2] is bound.allowed(one)
+    assert len(asked) == 2
+
+
+def test_inside_a_string_a_limit_is_looked_at_once(engine: Any) -> None:
+    words = mixed()
+    bound = bound_to(engine, RECURSIVE["lists"][0], words)
+    state, letter = bound.start(), words.token_bytes.index(b"a")
+    for token in (words.token_bytes.index(b'"'), letter):
+        state = bound.advance(state, token)
+    ids, least = bound.least_after(state)
+    again = bound.advance(state, letter)
+    assert bound.most_after(again) == least.max()
+    assert bound.least_after(again)[1] is least
+    assert bound.least_after(again)[0] is ids
 
 
 def test_what_tokens_open_is_the_sum_over_their_bytes() -> None:
