@@ -371,6 +371,13 @@ class Constraint(ABC):
             least[n] = known[after]
         return ids, least
 
+    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+        """The ids of :meth:`least_after` after which at most so many tokens are needed, sorted.
+
+        ``None`` if that takes as long as :meth:`least_after`, which is asked then.
+        """
+        return None
+
     def most_after(self, state: State) -> int:
         """An upper bound on :meth:`least_tokens` after any one allowed token, where that takes no search.
 

@@ -91,6 +91,10 @@ class LongestTokens(Constraint):
         """
         return self.inner.least_after(state)
 
+    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+        """The ids of :meth:`least_after`, as the inner constraint finds them."""
+        return self.inner.allowed_within(state, most)
+
     def most_after(self, state: State) -> int:
         """The bound of the inner constraint."""
         return self.inner.most_after(state)

@@ -248,20 +248,27 @@ class ConstraintMemory:
             node.most_after = self.constraint.most_after(node.state)
         if 0 <= node.most_after <= left - 2:
             return None
+        kept = self._kept_within(node, left - 2)
+        if kept is not None and self.constraint.gives_way:
+            allowed = kept.ids[self.constraint.allowed(node.state).mask(self.constraint.vocab_size).take(kept.ids)]
+            kept = TokenSet(True, allowed) if len(allowed) else kept
+        return kept
+
+    def _kept_within(self, node: StateNode, most: int) -> TokenSet | None:
+        """:meth:`allowed_within`, ids that give way included."""
+        found = None if node.least_after is not None else self.constraint.allowed_within(node.state, most)
+        if found is not None:
+            return TokenSet(True, found)
         if node.least_after is None:
             node.least_after = ids, least = self.constraint.least_after(node.state)
             self._memory.note((ids, least), entries=0)
             # No token needs more tokens than this bound. So no list has to be looked at.
-            most = int(np.max(least, initial=0))
-            node.most_after = most if node.most_after < 0 else min(node.most_after, most)
-            if node.most_after <= left - 2:
+            farthest = int(np.max(least, initial=0))
+            node.most_after = farthest if node.most_after < 0 else min(node.most_after, farthest)
+            if node.most_after <= most:
                 return None
         ids, least = node.least_after
-        kept = TokenSet(True, ids[least <= left - 2])
-        if self.constraint.gives_way:
-            allowed = kept.ids[self.constraint.allowed(node.state).mask(self.constraint.vocab_size).take(kept.ids)]
-            kept = TokenSet(True, allowed) if len(allowed) else kept
-        return kept
+        return TokenSet(True, ids[least <= most])
 
     def _allowed(self, state: Any) -> TokenSet:
         if state == self.finished or state == self.dead:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.alphabet import Alphabet
+from logitloom.automata.deterministic.near_end import NearEnd
 from logitloom.automata.deterministic.position_runs import PositionRuns
 from logitloom.automata.deterministic.subsets import SubsetAutomaton
 from logitloom.automata.patterns.position_completions import BYTE_ORDER
@@ -78,11 +79,13 @@ class LazyDfa(ByteAutomaton):
         self._start = subsets.packed(subsets.start)
         self._known: dict[bytes, _TransitionRow] = {}
         self._known_bytes = 0
+        self._tails_below: dict[tuple[int, int], tuple[NDArray[np.intp], list[tuple[bytes, int]]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_runs"} | {
             "_known": {},
             "_known_bytes": 0,
+            "_tails_below": {},
         }
 
     def __repr__(self) -> str:
@@ -145,22 +148,28 @@ class LazyDfa(ByteAutomaton):
 
     def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
         """By the positions of a state; within a character by the positions before the character."""
+        near = self.near_end(tokens)
+        return None if near is None else near.bound
+
+    def near_end(self, tokens: TextTokens) -> NearEnd | None:
+        """What the positions of a state tell about the tokens to the end; ``None`` as for :meth:`completion_bound`."""
         completions = self._subsets.completions
-        farthest = None if completions is None else completions.distances(tokens)
-        if farthest is None:
+        distances = None if completions is None else completions.distances(tokens)
+        if completions is None or distances is None:
             return None
+        return NearEnd(self._subsets, lambda: self._runs, completions, distances)
 
-        def bound(state: State) -> int | None:
-            origin = state if type(state) is bytes else cast(tuple[bytes, int], state)[0]
-            positions = self._subsets.read_next(self._subsets.unpacked(origin))
-            return max([farthest[each] for each in positions], default=None)
-
-        return bound
-
-    def _tails(self, row: _TransitionRow, node: int) -> Iterator[tuple[bytes, int]]:
+    def _tails(self, row: _TransitionRow, node: int) -> list[tuple[bytes, int]]:
         """For each target of a row below a node the first bytes, in the order of bytes, that end a character there."""
+        # Rows of one shape share their nodes. The array stands in the entry so that no other one gets its identity.
+        known = self._tails_below.get((id(row.nodes), node))
+        if known is None:
+            known = self._tails_below[id(row.nodes), node] = row.nodes, [*self._ends_below(row.nodes, node)]
+        return known[1]
+
+    def _ends_below(self, nodes: NDArray[np.intp], node: int) -> Iterator[tuple[bytes, int]]:
         reached: set[int] = set()
-        codes = row.nodes[node].tolist()
+        codes = nodes[node].tolist()
         for byte in range(0x80, 0xC0):
             code = codes[self._column_of[byte] - self._split]
             if code == DEAD or code in reached:
@@ -169,7 +178,7 @@ class LazyDfa(ByteAutomaton):
             if code < 0:
                 yield bytes([byte]), -2 - code
             else:
-                yield from ((bytes([byte]) + tail, target) for tail, target in self._tails(row, code))
+                yield from ((bytes([byte]) + tail, target) for tail, target in self._ends_below(nodes, code))
 
     def runs(self, state: State) -> Sequence[Run]:
         """The largest runs of single positions of the state; within a character none."""
@@ -221,7 +230,7 @@ class LazyDfa(ByteAutomaton):
             {},
         )
         if self._known_bytes > _MOST_BYTES:
-            self._known, self._known_bytes = {}, 0
+            self._known, self._known_bytes, self._tails_below = {}, 0, {}
         self._known[state] = row
         self._known_bytes += len(state) + sum(map(len, packed)) + 8 * len(group_of) + 500
         return row

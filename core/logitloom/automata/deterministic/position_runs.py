@@ -32,6 +32,7 @@ class PositionRuns:
 
     def __init__(self, subsets: SubsetAutomaton[Any], letters: Alphabet) -> None:
         sets, at, there = subsets.runs
+        self._then = there
         word, other = letters.high.kinds
         kinds_of = []
         for chars in sets:
@@ -62,15 +63,34 @@ class PositionRuns:
         sizes = np.bitwise_count(self._low).astype(np.int16) + np.bitwise_count(self._high)
         self._sizes = sizes + 64 * np.bitwise_count(self._kinds).astype(np.int16)
 
-    def of(self, positions: list[int]) -> list[Run]:
-        """For each length the largest run of the given positions."""
+    def farthest(self, costs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``[lengths, positions]``: the largest of the costs after the characters of a run of each position and length.
+
+        Args:
+            costs: by position, after the character that its run reads first.
+        """
+        found, there = [costs], self._then
+        for _ in range(LEVELS - 1):
+            found.append(np.maximum(found[-1], found[-1].take(there)))
+            there = there.take(there)
+        return np.stack(found)
+
+    def of(self, positions: list[int], chosen: NDArray[np.bool_] | None = None) -> list[Run]:
+        """For each length the largest run of the given positions.
+
+        Args:
+            positions: the positions.
+            chosen: ``[lengths, len(positions)]``, which of their runs may be taken; by default all.
+        """
         if not positions:
             return []
-        best = np.array(positions)[self._sizes[:, positions].argmax(axis=1)]
-        level = np.arange(LEVELS)
-        found = [part[level, best].tolist() for part in (self._low, self._high, self._kinds)]
+        sizes = self._sizes[:, positions]
+        sizes = sizes if chosen is None else np.where(chosen, sizes, -1)
+        best = np.array(positions)[sizes.argmax(axis=1)]
+        level = np.arange(LEVELS) if chosen is None else (sizes.max(axis=1) > 0).nonzero()[0]
+        found = [part[level, best[level]].tolist() for part in (self._low, self._high, self._kinds)]
         return [
             Run(1 << n, high << 64 | low, bool(kinds & 1), bool(kinds & 2))
-            for n, (low, high, kinds) in enumerate(zip(*found, strict=True))
+            for n, low, high, kinds in zip(level.tolist(), *found, strict=True)
             if low or high or kinds
         ]

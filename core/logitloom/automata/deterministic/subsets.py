@@ -107,6 +107,14 @@ class SubsetAutomaton(Protocol[S]):
         """The positions with which a text may go on from a state, as :attr:`completions` numbers them."""
         ...
 
+    def costs(self, of_next: NDArray[np.int64]) -> NDArray[np.int64]:
+        """By position, as indices of :attr:`runs`: a bound on the cost after the first character of its run.
+
+        Args:
+            of_next: the costs of the positions that :meth:`read_next` returns. The least is the cost of a state.
+        """
+        ...
+
     def beginnings(self, state: S, length: int) -> S | None:
         """A state that begins the same texts of up to ``length`` characters, the same one for many such states.
 
@@ -272,6 +280,13 @@ class Subsets:
     def read_next(self, state: frozenset[int]) -> Collection[int]:
         """See :class:`SubsetAutomaton`."""
         return state
+
+    def costs(self, of_next: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :class:`SubsetAutomaton`. The position itself is read, and one that follows comes next."""
+        found = np.full(self.count, np.iinfo(np.int64).max)
+        sources, targets = self.nfa.follow.edges()
+        np.minimum.at(found, sources, of_next.take(targets))
+        return found
 
     def beginnings(self, state: frozenset[int], length: int) -> frozenset[int] | None:
         """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
@@ -487,6 +502,17 @@ class ContextSubsets:
         after = self._plain.after
         found = _EMPTY.union(*[after[position, state.before] for position in state.positions])
         return found | {END_POSITION} if self.accepts(state) else found
+
+    def costs(self, of_next: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :class:`SubsetAutomaton`. A position that follows is read, with a character of any kind."""
+        assert self._plain is not None
+        found, known = np.zeros(self.count, dtype=np.int64), dict[int, int]()
+        for (position, _), positions in self._plain.after.items():
+            if positions:
+                if id(positions) not in known:
+                    known[id(positions)] = int(of_next[[*positions]].min())
+                found[position] = max(found[position], known[id(positions)])
+        return found.take(self.runs.then)
 
     def beginnings(self, state: PositionsRead, length: int) -> PositionsRead | None:
         """See :class:`SubsetAutomaton`."""

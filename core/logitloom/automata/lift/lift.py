@@ -20,10 +20,13 @@ from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import distinct
 from logitloom.automata.automaton_kernels import automaton_kernels
+from logitloom.automata.deterministic.lazy_dfa import LazyDfa
+from logitloom.automata.deterministic.near_end import NearEnd
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.compiled_walk import compiled_set
 from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_of, walked_set
 from logitloom.automata.lift.lift_memory import MOST_VISITED_BYTES, LiftMemory
+from logitloom.automata.lift.tokens_within import tokens_within
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.visited import BoundedStates, TooMuchWork, VisitedStates
 from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TextTokens, TokenSet
@@ -250,6 +253,55 @@ class LiftedAutomaton(Constraint):
         allowed = (by_id >= 0).nonzero()[0]
         return allowed.astype(np.int32), by_id.take(allowed)
 
+    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+        """Of lazy automata: found by a walk that looks at tokens one by one only where they decide.
+
+        The work is bounded as for :meth:`least_after`. The tokens with which the completion of the text can begin are
+        always found.
+        """
+        near = self._near_end
+        if near is None or (self._must_end and self._automaton.must_end(state)):
+            return None
+        memory = self.memory
+        known = memory.within.get((state, most))
+        if known is None:
+            known = self._within(state, most, near)
+            known.setflags(write=False)
+            memory.note(known)
+            memory.within[state, most] = known
+        return known
+
+    def _within(self, state: State, most: int, near: NearEnd) -> NDArray[np.int32]:
+        memory, trie = self.memory, self._trie
+        layers = memory.layers.get(most)
+        if layers is None:
+            layers = near.layers(most)
+            memory.note(layers[1:], nbytes=8 * len(layers.away))
+            memory.layers[most] = layers
+        work = 0
+
+        def fits(value: State) -> bool:
+            nonlocal work
+            if work > _MOST_COMPLETED:
+                return False
+            needed = self.least_tokens(value)
+            work += _OF_A_COMPLETION + (needed or 0)
+            return needed is not None and needed <= most
+
+        # With nothing remembered, so that the same transitions are above the bound in every process.
+        visited = VisitedStates(self._automaton)
+        found = tokens_within(trie, visited, _MOST_WORK_NEAR, state, near, layers, most, fits)
+        text = self._automaton.completion(state) or b""
+        beginnings, at = trie_walk.tokens_at(trie, np.array(trie_walk.nodes_along(trie, text), dtype=np.int64))
+        rests = [self._fewest_tokens(text[index + 1 :]) for index in at.tolist()]
+        along = [
+            token for token, rest in zip(beginnings.tolist(), rests, strict=True) if rest is not None and rest <= most
+        ]
+        here = self.least_tokens(state)
+        free = self._free if here is not None and here <= most else _NO_IDS
+        ids = np.concatenate([found, np.array(along, dtype=np.int32), free])
+        return distinct(ids, self.vocab_size).astype(np.int32)
+
     def _bounded_least_after(self, state: State, any_token: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         read, was_cut = None, False
         if not self.memory.was_cut:
@@ -305,9 +357,19 @@ class LiftedAutomaton(Constraint):
     def _completion_bound(self) -> Callable[[State], int | None] | None:
         if self._has_borders:
             return None
+        near = self._near_end
+        return self._automaton.completion_bound(self._text_tokens) if near is None else near.bound
+
+    @cached_property
+    def _near_end(self) -> NearEnd | None:
+        """What the states of a lazy automaton tell about the tokens to the end."""
+        automaton = self._automaton
+        return automaton.near_end(self._text_tokens) if isinstance(automaton, LazyDfa) else None
+
+    @property
+    def _text_tokens(self) -> TextTokens:
         single = frozenset(np.flatnonzero(self._trie.single >= 0).tolist())
-        fewest = partial(trie_walk.fewest_tokens, self._trie)
-        return self._automaton.completion_bound(TextTokens(self._longest_token, single, fewest))
+        return TextTokens(self._longest_token, single, partial(trie_walk.fewest_tokens, self._trie))
 
     @cached_property
     def _longest_token(self) -> int:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from logitloom.automata.lift.visited import VisitedStates
+from logitloom.automata.patterns.position_distances import Layers
 from logitloom.contract import ByteAutomaton, State, TokenSet
 from logitloom.state_memory import StateMemory
 
@@ -24,6 +28,8 @@ class LiftMemory(StateMemory):
         sets: token sets by state.
         shared: token sets that several states have, by what these states have in common.
         parts: by state the tokens that bounded work finds, and whether they are all.
+        within: by state and number of tokens the tokens after which so many complete the text.
+        layers: :meth:`.near_end.NearEnd.layers` by number of tokens.
         least: bounds on the least number of tokens by state, ``None`` if none was found.
         ends: by state whether a sequence of tokens reaches acceptance.
         was_cut: whether the last walk was cut. The next one then begins with nothing remembered, as it would end.
@@ -37,6 +43,8 @@ class LiftMemory(StateMemory):
         self.sets: dict[State, TokenSet] = self.table("token sets")
         self.shared: dict[object, TokenSet] = self.table("shared token sets")
         self.parts: dict[State, tuple[TokenSet, bool]] = self.table("parts of token sets")
+        self.within: dict[tuple[State, int], NDArray[np.int32]] = self.table("tokens within limits")
+        self.layers: dict[int, Layers] = self.table("layers near limits")
         self.least: dict[State, int | None] = self.table("least tokens")
         self.ends: dict[State, bool] = self.table("ends")
         self._forget_walks()

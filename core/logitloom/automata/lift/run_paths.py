@@ -6,6 +6,7 @@ The tokens that are texts of a run are allowed, so a walk of the trie records th
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from logitloom.automata.automaton_kernels import NO_PATHS, Paths
 from logitloom.automata.deterministic.position_runs import HALF, LEVELS
 from logitloom.automata.lift.default_paths import levels_of
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
-from logitloom.contract import ByteAutomaton, State
+from logitloom.contract import Run, State
 
 __all__ = ["RunPaths"]
 
@@ -28,13 +29,16 @@ class RunPaths:
     Several threads may use one object: each entry is written once.
 
     Args:
-        automaton: the automaton of the states.
+        runs: the runs of a state; ``None`` if they are not known.
         trie: the trie of a vocabulary.
+        within_characters: whether the runs read the first bytes of their characters, too.
     """
 
-    def __init__(self, automaton: ByteAutomaton, trie: Trie) -> None:
-        self._runs = automaton.runs
-        self._knows = type(automaton).runs is not ByteAutomaton.runs
+    def __init__(
+        self, runs: Callable[[State], Sequence[Run]] | None, trie: Trie, within_characters: bool = True
+    ) -> None:
+        self._runs = runs
+        self._within_characters = within_characters
         self._lock = threading.RLock()
         self._entered = np.zeros(_FIRST_ROOM, dtype=bool)
         self._stride = LEVELS + 1
@@ -53,7 +57,7 @@ class RunPaths:
             values: the states by number. Later calls add states at the end.
             numbers: the numbers of the states; default: all.
         """
-        if not self._knows:
+        if self._runs is None:
             return NO_PATHS
         with self._lock:
             count = len(values)
@@ -67,7 +71,7 @@ class RunPaths:
                 self._entered = np.append(self._entered, np.zeros(self._room - known, dtype=bool))
             wanted = np.arange(count) if numbers is None else np.array(numbers, dtype=np.intp)
             for number in wanted[~self._entered.take(wanted)].tolist():
-                self._enter(number, values[number])
+                self._enter(number, self._runs(values[number]))
                 self._entered[number] = True
             return Paths(
                 self._low.ravel(),
@@ -78,10 +82,10 @@ class RunPaths:
                 self._stride,
             )
 
-    def _enter(self, number: int, state: State) -> None:
+    def _enter(self, number: int, runs: Sequence[Run]) -> None:
         """Enter, for each length, the characters that are not in the largest run of at least this length."""
         sizes = [-1] * LEVELS
-        for run in self._runs(state):
+        for run in runs:
             size = run.ascii.bit_count() + 64 * (run.words + run.others)
             for level in range(min(run.characters.bit_length(), LEVELS)):
                 if size > sizes[level]:
@@ -92,5 +96,5 @@ class RunPaths:
                         MALFORMED
                         | (0 if run.words else HIGH_WORD)
                         | (0 if run.others else HIGH_OTHER)
-                        | (0 if run.words and run.others else HIGH_PARTIAL)
+                        | (0 if run.words and run.others and self._within_characters else HIGH_PARTIAL)
                     )

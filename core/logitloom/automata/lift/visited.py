@@ -86,7 +86,8 @@ class VisitedStates(WalkTable):
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
         """The runs of some states, or of all, for walks of a trie. All calls must have the same trie."""
         if self._paths is None:
-            self._paths = RunPaths(self._automaton, trie)
+            knows = type(self._automaton).runs is not ByteAutomaton.runs
+            self._paths = RunPaths(self._automaton.runs if knows else None, trie)
         return self._paths.of(self.values, None if states is None else distinct(states, len(self.values)).tolist())
 
     @property

@@ -16,6 +16,7 @@ import numpy as np
 
 from logitloom.automata.patterns.char_sets import CharSet
 from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton
+from logitloom.automata.patterns.position_distances import PositionDistances
 from logitloom.contract import TextTokens
 
 __all__ = ["BYTE_ORDER", "PositionCompletions"]
@@ -41,6 +42,7 @@ class PositionCompletions:
         count = len(nfa.set_at)
         sources, targets = nfa.follow.edges()
         order = targets.argsort(kind="stable")
+        self._nfa, self._edges = nfa, (sources, targets)
         #: The positions before each position, one after the other, and where those of each begin.
         self._before = sources.take(order).tolist(), np.searchsorted(targets.take(order), np.arange(count + 1)).tolist()
         #: The positions in the order of their texts; by position its place in this order, and the position that reads
@@ -78,15 +80,17 @@ class PositionCompletions:
         before, starts = self._before
         return before[starts[position] : starts[position + 1]]
 
-    def distances(self, tokens: TextTokens) -> list[int] | None:
-        """By position a bound on the tokens that its text, or that of any position reached from it, needs.
+    def distances(self, tokens: TextTokens) -> PositionDistances | None:
+        """How many tokens the texts of positions need.
 
         Where positions have very many different texts, each byte counts as a token. ``None`` if tokens cannot write
         every text.
         """
         if not self._used <= tokens.single:
             return None
-        needed = self._tokens_of_texts(tokens)
+        (needed, exact), sizes = self._tokens_of_texts(tokens), [0] * len(self._text)
+        for position in self._ranked[1:]:
+            sizes[position] = len(self._text[position]) + sizes[self._next[position]]
         farthest = [-1] * len(needed)
         for position in sorted(self._ranked, key=needed.__getitem__, reverse=True):
             most, waiting = needed[position], [position]
@@ -95,10 +99,11 @@ class PositionCompletions:
                 if farthest[at] < 0:
                     farthest[at] = most
                     waiting += self._before_of(at)
-        return [each + self._rest_of_character for each in farthest]
+        farthest = [each + self._rest_of_character for each in farthest]
+        return PositionDistances(self._nfa, self._edges, needed, exact, sizes, farthest, tokens.longest)
 
-    def _tokens_of_texts(self, tokens: TextTokens) -> list[int]:
-        """By position the fewest tokens that write its text, or the bytes of the text."""
+    def _tokens_of_texts(self, tokens: TextTokens) -> tuple[list[int], bool]:
+        """By position the fewest tokens that write its text, or the bytes of the text; and whether it is the former."""
         number = [0] * len(self._text)
         numbers: dict[tuple[bytes, int], int] = {(b"", 0): 0}
         for position in self._ranked[1:]:
@@ -108,18 +113,22 @@ class PositionCompletions:
             size = [0] * len(numbers)
             for of_text, (text, after) in enumerate(numbers):
                 size[of_text] = len(text) + size[after]
-            return [size[each] for each in number]
+            return [size[each] for each in number], False
         # For each text its first bytes, as many as a token may have, and the fewest tokens from each of these bytes on.
         known: list[tuple[bytes, list[int | None]]] = []
         for text, after in numbers:
             rest, fewest = known[after] if known else (b"", [0])
             begin = (text + rest)[: tokens.longest]
             known.append((begin, tokens.fewest(begin, fewest[: len(begin) - len(text) + 1])))
-        return [known[each][1][0] or 0 for each in number]
+        return [known[each][1][0] or 0 for each in number], True
+
+    def first(self, positions: Collection[int]) -> int:
+        """The position whose text is the shortest of some positions."""
+        return min(positions, key=self._rank.__getitem__)
 
     def shortest(self, positions: Collection[int]) -> bytes:
         """The shortest of the texts of some positions."""
-        position = min(positions, key=self._rank.__getitem__)
+        position = self.first(positions)
         found = []
         while position != END_POSITION:
             found.append(self._text[position])

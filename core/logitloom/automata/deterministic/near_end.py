@@ -1,0 +1,82 @@
+"""How many tokens a lazy automaton needs from a state to the end, as far as the positions of the state tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.deterministic.position_runs import PositionRuns
+from logitloom.automata.deterministic.subsets import SubsetAutomaton
+from logitloom.automata.patterns.position_completions import PositionCompletions
+from logitloom.automata.patterns.position_distances import Layers, PositionDistances
+from logitloom.contract import Run, State
+
+__all__ = ["NearEnd"]
+
+
+class NearEnd:
+    """What the positions of a state tell about the tokens to the end.
+
+    Args:
+        subsets: the automaton over classes of characters.
+        runs: gives the runs of its positions.
+        completions: the texts of its positions.
+        distances: the tokens of these texts.
+    """
+
+    def __init__(
+        self,
+        subsets: SubsetAutomaton[Any],
+        runs: Callable[[], PositionRuns],
+        completions: PositionCompletions,
+        distances: PositionDistances,
+    ) -> None:
+        self._subsets, self._runs = subsets, runs
+        self._completions, self._distances = completions, distances
+
+    @cached_property
+    def _along(self) -> NDArray[np.int64]:
+        """``[lengths, positions]``: the most tokens that are needed after the characters of a run."""
+        return self._runs().farthest(self._subsets.costs(self._distances.most))
+
+    def bound(self, state: State) -> int | None:
+        """No more tokens than these complete a text after one more token; ``None`` if no text can end."""
+        farthest = self._distances.farthest
+        positions = self._next(state if type(state) is bytes else cast(tuple[bytes, int], state)[0])
+        return max([farthest[each] for each in positions], default=None)
+
+    def fits(self, state: State, most: int) -> bool | None:
+        """Whether the completion of a state takes at most so many tokens; ``None`` if the positions do not tell.
+
+        They do not tell it of most states within a character.
+        """
+        distances = self._distances
+        if type(state) is not bytes:
+            bound = self.bound(state)
+            return True if bound is not None and bound <= most else None
+        first = self._completions.first(self._next(state))
+        if distances.most[first] <= most:
+            return True
+        return None if distances.least[first] <= most < distances.needed[first] else distances.needed[first] <= most
+
+    def runs(self, state: State, most: int) -> list[Run]:
+        """Texts of which each beginning, also the empty one, leads to a state that needs at most so many tokens."""
+        if type(state) is not bytes or not self.fits(state, most):
+            return []
+        positions = self._subsets.positions(self._subsets.unpacked(state))
+        return self._runs().of(positions, self._along[:, positions] <= most)
+
+    def layers(self, most: int) -> Layers:
+        """See :meth:`PositionDistances.layers`."""
+        return self._distances.layers(most)
+
+    def away(self, state: State, layers: Layers) -> int:
+        """The characters that are read before at most so many tokens are needed, or fewer; 0 within a character."""
+        return min([layers.away[each] for each in self._next(state)]) if type(state) is bytes else 0
+
+    def _next(self, state: bytes) -> Any:
+        return self._subsets.read_next(self._subsets.unpacked(state))

@@ -1,0 +1,95 @@
+"""How many tokens lead from the positions of a pattern to its end, and which characters lead nearer.
+
+The fewest tokens of a state depend on what its positions still require, not on how many optional characters remain. So
+near a limit on tokens most tokens of the vocabulary are decided together: every text of some characters fits, or no
+text without some characters does.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.patterns.nfa import PositionAutomaton
+
+__all__ = ["Layers", "PositionDistances"]
+
+#: How many characters before the positions that fit are looked at.
+_LAYERS: Final = 5
+_HALF: Final = (1 << 64) - 1
+
+
+class Layers(NamedTuple):
+    """How many characters away the positions are whose texts fit a number of tokens, and which characters these are.
+
+    Attributes:
+        away: by position the least characters to such a position; above the layers, one more than these.
+        low, high: ``[layers] uint64``: the ASCII characters, 0-63 and 64-127, that positions one, two, ... characters
+            away read.
+        above: ``[layers] bool``: whether they read characters above ASCII.
+    """
+
+    away: list[int]
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64]
+    above: NDArray[np.bool_]
+
+
+class PositionDistances:
+    """The tokens that the shortest texts of positions need.
+
+    Args:
+        nfa: the position automaton; the end of the text can be reached from each position.
+        edges: those of ``nfa.follow``.
+        needed: by position the fewest tokens that write its text, or a bound above them.
+        exact: whether there are no bounds in ``needed``.
+        sizes: by position the bytes of its text.
+        farthest: by position a bound on the tokens that its text, or that of any position reached from it, needs.
+        longest: the bytes of the longest token.
+
+    Attributes:
+        needed, farthest: as given.
+        least: ``[positions]``: no fewer tokens write the text of a position.
+        most: ``[positions]``: no text of a position that is at most as long needs more tokens.
+    """
+
+    def __init__(
+        self,
+        nfa: PositionAutomaton,
+        edges: tuple[NDArray[np.int64], NDArray[np.int64]],
+        needed: list[int],
+        exact: bool,
+        sizes: list[int],
+        farthest: list[int],
+        longest: int,
+    ) -> None:
+        self._nfa, self._edges = nfa, edges
+        self.needed, self.farthest = needed, farthest
+        size, tokens = np.array(sizes), np.array(needed)
+        self.least: NDArray[np.int64] = tokens if exact else -(-size // longest)
+        order = size.argsort(kind="stable")
+        most = np.maximum.accumulate(tokens.take(order))
+        self.most: NDArray[np.int64] = most.take(np.searchsorted(size.take(order), size, side="right") - 1)
+
+    def layers(self, most: int) -> Layers:
+        """The positions whose texts fit ``most`` tokens, or may fit, and what leads there."""
+        sources, targets = self._edges
+        sets, set_at = self._nfa.sets, np.array(self._nfa.set_at)
+        reached = self.least <= most
+        away = np.where(reached, 0, _LAYERS + 1)
+        ascii_of, above_of = [], []
+        for layer in range(1, _LAYERS + 1):
+            before = np.zeros(len(away), dtype=bool)
+            before[sources[reached.take(targets)]] = True
+            reached = before & (away > _LAYERS)
+            away[reached] = layer
+            read = [sets[each] for each in np.unique(set_at[reached]).tolist()]
+            ascii_of.append(reduce(or_, [chars.ascii for chars in read], 0))
+            above_of.append(any(chars.high.ranges for chars in read))
+        low = np.array([each & _HALF for each in ascii_of], dtype=np.uint64)
+        high = np.array([each >> 64 for each in ascii_of], dtype=np.uint64)
+        return Layers(away.tolist(), low, high, np.array(above_of))
