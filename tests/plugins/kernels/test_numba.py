@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Context, load_backend, processors
-from logitloom.automata import TokenAutomaton, compile_automaton, compile_pattern, default_cache
+from logitloom.automata import TokenAutomaton, compile_pattern, default_cache
 from logitloom.automata.automaton_kernels import AutomatonKernels, Factor, HostKernels
 from logitloom.automata.compilation_budget import Budget, BudgetTracker
 from logitloom.automata.deterministic import determinize
@@ -34,7 +34,7 @@ from logitloom.automata.patterns.char_sets import ANY, HighSet, category, litera
 from logitloom.automata.patterns.nfa import RedundantCopies, position_automaton
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.automata.patterns.utf8 import HighPartition
-from logitloom.constraints import ConstraintMemory, lift
+from logitloom.constraints import ConstraintMemory
 from logitloom.constraints import constraint_processor as processor
 from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
 from logitloom.host import registry

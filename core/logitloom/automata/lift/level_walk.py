@@ -82,7 +82,7 @@ class WalkTable(ABC):
         """Note the states whose rows a walk reads."""
 
     def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any] | None:
-        """The entries below -1 at which a compiled loop has stopped; ``None`` if the table leaves them to the caller."""
+        """The entries below -1 at which a compiled loop has stopped; ``None`` if they are left to the caller."""
         return None
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
