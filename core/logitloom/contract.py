@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ __all__ = [
     "CompiledStep",
     "Constraint",
     "Ended",
+    "Layers",
+    "NearEnd",
     "Run",
     "State",
     "TextTokens",
@@ -160,6 +162,46 @@ class TextTokens(NamedTuple):
     fewest: Callable[[bytes, Sequence[int | None]], list[int | None]]
 
 
+class Layers(NamedTuple):
+    """Which characters lead to where a number of tokens completes the text.
+
+    Attributes:
+        away: what :meth:`NearEnd.away` counts with.
+        low, high: ``[layers] uint64``: the ASCII characters, 0-63 and 64-127, that are read one, two, ... characters
+            before such a state.
+        above: ``[layers] bool``: whether characters above ASCII are.
+    """
+
+    away: Sequence[int]
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64]
+    above: NDArray[np.bool_]
+
+
+class NearEnd(Protocol):
+    """What an automaton tells about the tokens of its completions, so that many tokens are decided together."""
+
+    def bound(self, state: State) -> int | None:
+        """See :meth:`ByteAutomaton.completion_bound`."""
+        ...
+
+    def fits(self, state: State, most: int) -> bool | None:
+        """Whether the completion of a state takes at most so many tokens; ``None`` if only counting can tell."""
+        ...
+
+    def runs(self, state: State, most: int) -> Sequence[Run]:
+        """Texts of which each beginning, also the empty one, leads to a state that needs at most so many tokens."""
+        ...
+
+    def layers(self, most: int) -> Layers:
+        """Which characters lead to where at most so many tokens are needed."""
+        ...
+
+    def away(self, state: State, layers: Layers) -> int:
+        """Characters that are read before at most so many tokens are needed, or fewer; 0 within a character."""
+        ...
+
+
 class ByteAutomaton(ABC):
     """A deterministic automaton over bytes: a pure function of state and byte; most authors write one.
 
@@ -220,6 +262,14 @@ class ByteAutomaton(ABC):
         The function gets a state and returns a bound, the same in every process, or ``None`` if no text can end after
         the state. While more tokens are left than the bound, completions are not looked for. ``None`` if there is no
         such function, and if tokens cannot write all completions.
+
+        Args:
+            tokens: the tokens of the vocabulary.
+        """
+        return None
+
+    def near_end(self, tokens: TextTokens) -> NearEnd | None:
+        """More about the tokens of completions than :meth:`completion_bound` tells, which is asked if this is ``None``.
 
         Args:
             tokens: the tokens of the vocabulary.

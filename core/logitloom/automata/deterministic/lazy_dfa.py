@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.alphabet import Alphabet
-from logitloom.automata.deterministic.near_end import NearEnd
+from logitloom.automata.deterministic.near_end import PositionsNearEnd
 from logitloom.automata.deterministic.position_runs import PositionRuns
 from logitloom.automata.deterministic.subsets import SubsetAutomaton
 from logitloom.automata.patterns.position_completions import BYTE_ORDER
 from logitloom.automata.patterns.utf8 import DEAD
-from logitloom.contract import ByteAutomaton, Run, State, TextTokens
+from logitloom.contract import ByteAutomaton, NearEnd, Run, State, TextTokens
 
 __all__ = ["LazyDfa"]
 
@@ -152,12 +152,12 @@ class LazyDfa(ByteAutomaton):
         return None if near is None else near.bound
 
     def near_end(self, tokens: TextTokens) -> NearEnd | None:
-        """What the positions of a state tell about the tokens to the end; ``None`` as for :meth:`completion_bound`."""
+        """By the positions of a state; ``None`` as for :meth:`completion_bound`."""
         completions = self._subsets.completions
         distances = None if completions is None else completions.distances(tokens)
         if completions is None or distances is None:
             return None
-        return NearEnd(self._subsets, lambda: self._runs, completions, distances)
+        return PositionsNearEnd(self._subsets, lambda: self._runs, completions, distances)
 
     def _tails(self, row: _TransitionRow, node: int) -> list[tuple[bytes, int]]:
         """For each target of a row below a node the first bytes, in the order of bytes, that end a character there."""

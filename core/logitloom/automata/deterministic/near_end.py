@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from logitloom.automata.deterministic.position_runs import PositionRuns
 from logitloom.automata.deterministic.subsets import SubsetAutomaton
 from logitloom.automata.patterns.position_completions import PositionCompletions
-from logitloom.automata.patterns.position_distances import Layers, PositionDistances
-from logitloom.contract import Run, State
+from logitloom.automata.patterns.position_distances import PositionDistances
+from logitloom.contract import Layers, NearEnd, Run, State
 
-__all__ = ["NearEnd"]
+__all__ = ["PositionsNearEnd"]
 
 
-class NearEnd:
+class PositionsNearEnd(NearEnd):
     """What the positions of a state tell about the tokens to the end.
 
     Args:
@@ -44,16 +44,13 @@ class NearEnd:
         return self._runs().farthest(self._subsets.costs(self._distances.most))
 
     def bound(self, state: State) -> int | None:
-        """No more tokens than these complete a text after one more token; ``None`` if no text can end."""
+        """See :class:`NearEnd`."""
         farthest = self._distances.farthest
         positions = self._next(state if type(state) is bytes else cast(tuple[bytes, int], state)[0])
         return max([farthest[each] for each in positions], default=None)
 
     def fits(self, state: State, most: int) -> bool | None:
-        """Whether the completion of a state takes at most so many tokens; ``None`` if the positions do not tell.
-
-        They do not tell it of most states within a character.
-        """
+        """See :class:`NearEnd`. Positions do not tell it of most states within a character."""
         distances = self._distances
         if type(state) is not bytes:
             bound = self.bound(state)
@@ -64,7 +61,7 @@ class NearEnd:
         return None if distances.least[first] <= most < distances.needed[first] else distances.needed[first] <= most
 
     def runs(self, state: State, most: int) -> list[Run]:
-        """Texts of which each beginning, also the empty one, leads to a state that needs at most so many tokens."""
+        """See :class:`NearEnd`."""
         if type(state) is not bytes or not self.fits(state, most):
             return []
         positions = self._subsets.positions(self._subsets.unpacked(state))
@@ -75,7 +72,7 @@ class NearEnd:
         return self._distances.layers(most)
 
     def away(self, state: State, layers: Layers) -> int:
-        """The characters that are read before at most so many tokens are needed, or fewer; 0 within a character."""
+        """See :class:`NearEnd`."""
         return min([layers.away[each] for each in self._next(state)]) if type(state) is bytes else 0
 
     def _next(self, state: bytes) -> Any:

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import distinct
 from logitloom.automata.automaton_kernels import automaton_kernels
-from logitloom.automata.deterministic.lazy_dfa import LazyDfa
-from logitloom.automata.deterministic.near_end import NearEnd
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.compiled_walk import compiled_set
 from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_of, walked_set
@@ -29,7 +27,7 @@ from logitloom.automata.lift.lift_memory import MOST_VISITED_BYTES, LiftMemory
 from logitloom.automata.lift.tokens_within import tokens_within
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.visited import BoundedStates, TooMuchWork, VisitedStates
-from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, State, TextTokens, TokenSet
+from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, NearEnd, State, TextTokens, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.host.hookspecs import TextEnd
 from logitloom.masks.kernels import KernelFailed
@@ -254,7 +252,7 @@ class LiftedAutomaton(Constraint):
         return allowed.astype(np.int32), by_id.take(allowed)
 
     def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
-        """Of lazy automata: found by a walk that looks at tokens one by one only where they decide.
+        """Found by a walk that looks at tokens one by one only where they decide; of automata with ``near_end`` alone.
 
         The work is bounded as for :meth:`least_after`. The tokens with which the completion of the text can begin are
         always found.
@@ -362,9 +360,7 @@ class LiftedAutomaton(Constraint):
 
     @cached_property
     def _near_end(self) -> NearEnd | None:
-        """What the states of a lazy automaton tell about the tokens to the end."""
-        automaton = self._automaton
-        return automaton.near_end(self._text_tokens) if isinstance(automaton, LazyDfa) else None
+        return None if self._has_borders else self._automaton.near_end(self._text_tokens)
 
     @property
     def _text_tokens(self) -> TextTokens:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.lift.visited import VisitedStates
-from logitloom.automata.patterns.position_distances import Layers
-from logitloom.contract import ByteAutomaton, State, TokenSet
+from logitloom.contract import ByteAutomaton, Layers, State, TokenSet
 from logitloom.state_memory import StateMemory
 
 __all__ = ["MOST_VISITED_BYTES", "LiftMemory"]
@@ -29,7 +28,7 @@ class LiftMemory(StateMemory):
         shared: token sets that several states have, by what these states have in common.
         parts: by state the tokens that bounded work finds, and whether they are all.
         within: by state and number of tokens the tokens after which so many complete the text.
-        layers: :meth:`.near_end.NearEnd.layers` by number of tokens.
+        layers: :meth:`.NearEnd.layers` by number of tokens.
         least: bounds on the least number of tokens by state, ``None`` if none was found.
         ends: by state whether a sequence of tokens reaches acceptance.
         was_cut: whether the last walk was cut. The next one then begins with nothing remembered, as it would end.

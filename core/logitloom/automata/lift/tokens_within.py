@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import joined, members
-from logitloom.automata.deterministic.near_end import NearEnd
 from logitloom.automata.lift.default_paths import reads_on
 from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, Trie
 from logitloom.automata.lift.trie_walk import bytes_at, children
 from logitloom.automata.lift.visited import VisitedStates
-from logitloom.automata.patterns.position_distances import Layers
-from logitloom.contract import State
+from logitloom.contract import Layers, NearEnd, State
 
 __all__ = ["tokens_within"]
 

@@ -9,34 +9,19 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.patterns.nfa import PositionAutomaton
+from logitloom.contract import Layers
 
-__all__ = ["Layers", "PositionDistances"]
+__all__ = ["PositionDistances"]
 
 #: How many characters before the positions that fit are looked at.
 _LAYERS: Final = 5
 _HALF: Final = (1 << 64) - 1
-
-
-class Layers(NamedTuple):
-    """How many characters away the positions are whose texts fit a number of tokens, and which characters these are.
-
-    Attributes:
-        away: by position the least characters to such a position; above the layers, one more than these.
-        low, high: ``[layers] uint64``: the ASCII characters, 0-63 and 64-127, that positions one, two, ... characters
-            away read.
-        above: ``[layers] bool``: whether they read characters above ASCII.
-    """
-
-    away: list[int]
-    low: NDArray[np.uint64]
-    high: NDArray[np.uint64]
-    above: NDArray[np.bool_]
 
 
 class PositionDistances:
@@ -76,7 +61,10 @@ class PositionDistances:
         self.most: NDArray[np.int64] = most.take(np.searchsorted(size.take(order), size, side="right") - 1)
 
     def layers(self, most: int) -> Layers:
-        """The positions whose texts fit ``most`` tokens, or may fit, and what leads there."""
+        """The positions whose texts fit ``most`` tokens, or may fit, and what leads there.
+
+        By position the least characters to such a position; above the layers, one more than these.
+        """
         sources, targets = self._edges
         sets, set_at = self._nfa.sets, np.array(self._nfa.set_at)
         reached = self.least <= most
