@@ -7,7 +7,6 @@ the rules of the grammar, reads the same text as the engine and tells its shorte
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -61,8 +60,8 @@ class TokenCompletions:
         self._recogniser = Recogniser(self._rules)
         self._texts = lift(self._recogniser, self._vocabulary, self._vocab_size)
         self._states: dict[TokensRead, State | None] = {NOTHING_READ: self._texts.start()}
-        #: In the memory of the lifted recogniser: inside a string each token leads to the same state.
-        self._most: dict[State, int] = self._texts.memory.table("most after")
+        #: By state and the identity of listed ids: inside a string each token leads to the same state.
+        self._most: dict[tuple[State, int], int] = self._texts.memory.table("most after")
         #: By the identity of listed ids what one of them opens at most. The ids are kept here, so that no other array
         #: gets the same identity.
         self._grown: dict[int, tuple[NDArray[np.int32], int]] = self._texts.memory.table("growth of token sets")
@@ -76,25 +75,26 @@ class TokenCompletions:
             known = state is not None and self._recogniser.completion(state) is not None
             return self._texts.least_tokens(state) if known else None
 
-    def most_after(self, read: TokensRead, allowed: Callable[[], TokenSet]) -> int:
+    def most_after(self, read: TokensRead, members: TokenSet) -> int:
         """A bound for the tokens needed after any allowed token; :data:`UNKNOWN` if no bound is known.
 
-        The bound is the least one once :meth:`after` was asked for the state of the recogniser.
+        The bound is the least one once :meth:`after` was asked for the state of the recogniser and these tokens.
 
         Args:
             read: the tokens that were read.
-            allowed: gives the tokens that are allowed then. It is called once for each state of the recogniser.
+            members: the tokens that are allowed then.
         """
         with self._lock:
             state = self._state(read)
             bound = None if state is None else self._recogniser.bound(state)
             if bound is None:
                 return UNKNOWN
-            known = self._most.get(state)
+            key = state, id(members.ids)
+            known = self._most.get(key)
             if known is None:
-                known = bound + self._most_growth(allowed())
-                self._texts.memory.note()
-                self._most[state] = known
+                known = bound + self._most_growth(members)
+                self._texts.memory.note(members.ids)
+                self._most[key] = known
             return known
 
     def _most_growth(self, members: TokenSet) -> int:
@@ -150,7 +150,8 @@ class TokenCompletions:
         """
         with self._lock:
             state = self._state(read)
-            known = self._found.get((state, id(members.ids)))
+            key = state, id(members.ids)
+            known = self._found.get(key)
             if known is None:
                 ids = members.listed(self._vocab_size)
                 by_id = np.full(self._vocab_size, UNKNOWN, dtype=np.int32)
@@ -159,11 +160,10 @@ class TokenCompletions:
                     by_id[reached] = least
                 known = _Members(members, ids, by_id.take(ids))
                 self._texts.memory.note((members.ids, known.ids, known.least))
-                self._found[state, id(members.ids)] = known
-                if state is not None:
-                    # No allowed token leads farther away.
-                    most = int(known.least.max(initial=0))
-                    self._most[state] = min(most, self._most.get(state, most))
+                self._found[key] = known
+                # No allowed token leads farther away.
+                most = int(known.least.max(initial=0))
+                self._most[key] = min(most, self._most.get(key, most))
             return known.ids, known.least
 
     def _state(self, read: TokensRead) -> State | None:

@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import cache, cached_property
 from typing import Any, Final
 
 import llguidance
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata import Budget, BudgetTracker
-from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
+from logitloom.constraints import TokenSet
+from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedGrammar, UnsupportedSchema
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar
 from logitloom_plugins.grammars.lexemes import lexed
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
 from logitloom_plugins.grammars.notation import to_lark
 from logitloom_plugins.grammars.source_text import refusal_at
+from logitloom_plugins.grammars.tokens_read import TokensRead
 
 __all__ = ["LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
 
@@ -184,7 +187,12 @@ def _values_of(schema: Any, keyword: str) -> Iterator[float]:
 
 
 def _limits(max_items: int) -> Any:
-    return llguidance.LLParserLimits(step_max_items=max_items)
+    """The engine's limits; the others are in the proportions of its own limits for 50,000 items in one step."""
+    return llguidance.LLParserLimits(
+        step_max_items=max_items,
+        max_items_in_row=max(2_000, max_items // 25),
+        step_lexer_fuel=max(200_000, 4 * max_items),
+    )
 
 
 def _sentence(text: str) -> str:
@@ -248,8 +256,21 @@ def engine_tokenizer(vocabulary: Vocabulary, vocab_size: int) -> Any:
     return llguidance.LLTokenizer(wrapper, eos_token=eos)
 
 
+@cache
+def _bytes() -> Vocabulary:
+    """The bytes as tokens, and an end-of-sequence id."""
+    return Vocabulary([*(bytes((byte,)) for byte in range(256)), b""], eos=[256], name="bytes")
+
+
 class _LLGuidanceConstraint(MatcherConstraint):
+    """A grammar of the engine over the tokens of a vocabulary.
+
+    The engine gives a mask up that takes too much work, for example where hundreds of terminals begin alike. Only the
+    tokens of one byte are allowed then: the engine finds the bytes that may come next with much less work.
+    """
+
     def __init__(self, read: LLGuidanceGrammar, vocabulary: Vocabulary, vocab_size: int) -> None:
+        self._read = read
         self._grammar = read.grammar
         self._limits = _limits(read.max_items)
         super().__init__(
@@ -280,25 +301,70 @@ class _LLGuidanceConstraint(MatcherConstraint):
     def go_back(self, matcher: Any, count: int) -> bool:
         return bool(matcher.rollback(count))
 
-    def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
+    def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> list[int]:
         address, nbytes = buffer.__array_interface__["data"][0], 4 * self.words
         if len(work) == 1:
             work[0][0].unsafe_compute_mask_ptr(address + nbytes * work[0][1], nbytes)
         else:
             self.threads.unsafe_compute_mask_ptr(work, address, nbytes, len(buffer))
+        given_up = []
         for matcher, row_number in work:
             if matcher.is_error():
-                self._check(matcher)
                 buffer[row_number] = 0
+                refusal = self._refusal(matcher)
+                if isinstance(refusal, BudgetExceeded):
+                    given_up.append(row_number)
+                elif refusal is not None:
+                    raise refusal
+        return given_up
+
+    def less_work(self, state: TokensRead, matcher: Any) -> TokenSet:
+        """The tokens of one byte that may come next. A grammar whose first mask is given up is refused."""
+        refusal = self._refusal(matcher)
+        assert refusal is not None
+        if state.before is None or self.vocabulary is _bytes():
+            raise refusal
+        text = self.vocabulary.text_bytes(state.tokens())
+        try:
+            reached = TokensRead.of(text)
+            members = self._over_bytes.allowed(reached)
+            ends = self._over_bytes.may_end(reached)
+        except LogitloomError:
+            raise refusal from None
+        lengths = np.diff(self.vocabulary.offsets)[: self.vocab_size]
+        ids = (lengths == 1).nonzero()[0].astype(np.int32)
+        ids = ids[members.mask(256).take(self.vocabulary.flat_bytes.take(self.vocabulary.offsets.take(ids)))]
+        if not len(ids) and not ends:
+            raise refusal
+        return TokenSet(True, ids)
+
+    @cached_property
+    def _over_bytes(self) -> _LLGuidanceConstraint:
+        """The same grammar over bytes as tokens."""
+        warnings.warn(
+            f"{_NAME} finds too much possible at a place of the text. Only tokens of one byte are allowed there, which "
+            f"is slow and may not be what the model writes best. Write fewer alternatives, or terminals that differ "
+            f"from their beginning on, or raise max_items above {self._read.max_items}.",
+            UserWarning,
+            stacklevel=2,
+        )
+        return self._read.bind(_bytes(), _bytes().size)
 
     def _check(self, matcher: Any) -> None:
         """Raise if the matcher has failed, unless it only found that no token can follow."""
+        refusal = self._refusal(matcher)
+        if refusal is not None:
+            raise refusal
+
+    def _refusal(self, matcher: Any) -> LogitloomError | None:
+        """Why a matcher has failed; ``None`` if it has not, or only found that no token can follow."""
         said = matcher.get_error() if matcher.is_error() else ""
-        if said and not said.startswith("NoExtension"):
-            reason = f"{_NAME} cannot run the grammar: {_sentence(said.partition('<state>')[0])}"
-            if "TooComplex" not in said:
-                raise UnsupportedGrammar(reason)
-            raise BudgetExceeded(
-                f"{reason} Too much is possible at this place of the text. Write fewer alternatives there, or "
-                f"terminals that differ from their beginning on."
-            )
+        if not said or said.startswith("NoExtension"):
+            return None
+        reason = f"{_NAME} cannot run the grammar: {_sentence(said.partition('<state>')[0])}"
+        if "TooComplex" not in said:
+            return UnsupportedGrammar(reason)
+        return BudgetExceeded(
+            f"{reason} Too much is possible at this place of the text. Write fewer alternatives there, or terminals "
+            f"that differ from their beginning on, or raise max_items above {self._read.max_items}."
+        )

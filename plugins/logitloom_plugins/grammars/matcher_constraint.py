@@ -138,8 +138,24 @@ class MatcherConstraint(Constraint):
         """Let a matcher forget the last tokens; ``False`` if it cannot."""
 
     @abstractmethod
-    def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
-        """Write the mask of each matcher into the row of ``buffer`` that is given with it, without holding the GIL."""
+    def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> list[int]:
+        """Write the mask of each matcher into the row of ``buffer`` that is given with it, without holding the GIL.
+
+        Returns:
+            The rows whose masks the engine gave up, because they take too much work.
+        """
+
+    def less_work(self, state: TokensRead, matcher: Any) -> TokenSet:
+        """Some of the allowed tokens of a text, always with a way to the end, found with less work than all of them.
+
+        Args:
+            state: the tokens that were read.
+            matcher: the matcher that gave the mask of this text up.
+
+        Raises:
+            BudgetExceeded: if less work does not find any.
+        """
+        raise NotImplementedError(f"{type(self).__name__} gives no mask up.")
 
     # --- the contract ---------------------------------------------------------------------------------------------
 
@@ -194,13 +210,22 @@ class MatcherConstraint(Constraint):
                 self._buffer = np.zeros((len(states), self.words), dtype=np.int32)
             # The engine changes a matcher even when it computes a mask, so the lock covers the whole loop.
             try:
-                self.fill([(self._matcher(state), row) for row, state in enumerate(states)], self._buffer)
+                work = [(self._matcher(state), row) for row, state in enumerate(states)]
+                given_up = self.fill(work, self._buffer)
+                found = [self._token_set(self._buffer[row]) for row in range(len(states))]
+                for row in given_up:
+                    found[row] = self.less_work(states[row], work[row][0])
             except LogitloomError:
-                # A matcher that has failed is of no more use.
-                self._first = None
-                self.forget()
+                self._start_anew()
                 raise
-            return [self._token_set(self._buffer[row]) for row in range(len(states))]
+            if given_up:
+                self._start_anew()
+            return found
+
+    def _start_anew(self) -> None:
+        """Drop all matchers: one that has failed is of no more use, nor are those that share its lexer."""
+        self._first = None
+        self.forget()
 
     # --- distance to the end --------------------------------------------------------------------------------------
 
@@ -225,7 +250,7 @@ class MatcherConstraint(Constraint):
         """A bound by what the bytes of the allowed tokens can open in the grammar."""
         if self._completions is None:
             return UNKNOWN
-        return self._completions.most_after(_tokens_read(state), lambda: self.allowed(state))
+        return self._completions.most_after(_tokens_read(state), self.allowed(state))
 
     @property
     def _completions(self) -> TokenCompletions | None:

@@ -228,9 +228,10 @@ class _XGrammarConstraint(MatcherConstraint):
         matcher.rollback(count)
         return True
 
-    def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> None:
+    def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> list[int]:
         if len(work) == 1:
             work[0][0].fill_next_token_bitmask(buffer, work[0][1])
         else:
             matchers, rows = zip(*work, strict=True)
             self.threads.batch_fill_next_token_bitmask(list(matchers), buffer, list(rows))
+        return []

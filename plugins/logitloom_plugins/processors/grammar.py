@@ -84,7 +84,9 @@ class Grammar(ConstraintProcessor):
         None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
     max_size: int = option(500_000, help="Most characters of the grammar.", ge=1, unit="characters")
-    max_items: int = option(50_000, help="Most items of llguidance's parser in one step.", ge=1)
+    max_items: int = option(
+        50_000, help="Most items of llguidance's parser in one step; the engine's other limits grow with it.", ge=1
+    )
     max_seconds: float = option(
         10.0, help="Most time for compiling the grammar, the engine's own time not included.", gt=0, unit="seconds"
     )

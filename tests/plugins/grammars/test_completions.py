@@ -180,7 +180,7 @@ def test_a_text_that_needs_missing_bytes_has_no_completion() -> None:
     assert completions.least(NOTHING_READ) == 1
     members = TokenSet(True, np.array([1, 2, 4], dtype=np.int32))
     assert [found.tolist() for found in completions.after(NOTHING_READ, members)] == [[1, 2, 4], [0, 2, 3]]
-    assert completions.most_after(NOTHING_READ, lambda: TokenSet(False, np.zeros(0, dtype=np.int32))) == UNKNOWN
+    assert completions.most_after(NOTHING_READ, TokenSet(False, np.zeros(0, dtype=np.int32))) == UNKNOWN
 
 
 def test_deep_texts_are_completed_level_by_level() -> None:
