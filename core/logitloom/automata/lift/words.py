@@ -111,10 +111,14 @@ class Words:
             The children, each with its code and whether it has children.
         """
         texts, sizes, first = self._bytes, self._sizes, self._starts[node]
-        end = first + sizes[node]
-        found = []
+        size = sizes[node]
+        # Most nodes have one child.
+        if size == 1:
+            code = row.get(texts[first], -1)
+            return [] if code == -1 else [(first, code, sizes[first] > 0)]
+        end, found = first + size, []
         # Either the children or the bytes of the row are looked through, whichever are fewer.
-        if end - first < len(row):
+        if size < len(row):
             for child in range(first, end):
                 code = row.get(texts[child], -1)
                 if code != -1:

@@ -214,6 +214,7 @@ class TokenWalk:
         below, mask = (context.below, context.mask) if isinstance(context, NameContext) else (None, 0)
         narrow = None if context.is_listed else content.automaton.narrow
         known, outputs, reads = strings.steps_of(context), content.automaton.outputs, words.reads
+        escapes = context.escapes is not False
         ends: Ends = []
         visited = 0
         while inside:
@@ -234,18 +235,15 @@ class TokenWalk:
             if steps is None:
                 steps = strings.steps(context, content_state)
             for child, target, goes_on in reads(node, steps):
-                if not (below[target] & mask if below is not None else not counts or content.alive(target, following)):
-                    continue
-                entered.append(child)
-                if goes_on:
-                    inside.append((child, target, following))
+                if below[target] & mask if below is not None else not counts or content.alive(target, following):
+                    entered.append(child)
+                    if goes_on:
+                        inside.append((child, target, following))
             if not boundaries[content_state]:
                 continue
-            child = words.child(node, _QUOTE) if outputs[content_state] is not None else -1
-            if child >= 0:
+            if outputs[content_state] is not None and (child := words.child(node, _QUOTE)) >= 0:
                 ends.append((child, (content_state, count), True))
-            child = words.child(node, _BACKSLASH) if context.escapes is not False else -1
-            if child >= 0:
+            if escapes and (child := words.child(node, _BACKSLASH)) >= 0:
                 ends.append((child, (content_state, count), False))
         return ends, visited
 
