@@ -163,7 +163,7 @@ class TextTokens(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Which characters lead to where a number of tokens completes the text.
+    """Which characters lead to some states.
 
     Attributes:
         away: what :meth:`NearEnd.away` counts with.
@@ -190,15 +190,18 @@ class NearEnd(Protocol):
         ...
 
     def runs(self, state: State, most: int) -> Sequence[Run]:
-        """Texts of which each beginning, also the empty one, leads to a state that needs at most so many tokens."""
+        """Texts of which each beginning leads to a state that needs at most so many tokens, also the empty one.
+
+        Beginnings that read the second layers may lead to others.
+        """
         ...
 
-    def layers(self, most: int) -> Layers:
-        """Which characters lead to where at most so many tokens are needed."""
+    def layers(self, most: int) -> tuple[Layers, Layers]:
+        """Which characters lead to where at most so many tokens are needed, and to where more may be."""
         ...
 
     def away(self, state: State, layers: Layers) -> int:
-        """Characters that are read before at most so many tokens are needed, or fewer; 0 within a character."""
+        """Characters that are read before such a state, or fewer; 0 within a character."""
         ...
 
 

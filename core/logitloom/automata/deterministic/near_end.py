@@ -41,7 +41,7 @@ class PositionsNearEnd(NearEnd):
     @cached_property
     def _along(self) -> NDArray[np.int64]:
         """``[lengths, positions]``: the most tokens that are needed after the characters of a run."""
-        return self._runs().farthest(self._subsets.costs(self._distances.most))
+        return self._runs().farthest(self._subsets.costs(self._distances.needed))
 
     def bound(self, state: State) -> int | None:
         """See :class:`NearEnd`."""
@@ -56,9 +56,8 @@ class PositionsNearEnd(NearEnd):
             bound = self.bound(state)
             return True if bound is not None and bound <= most else None
         first = self._completions.first(self._next(state))
-        if distances.most[first] <= most:
-            return True
-        return None if distances.least[first] <= most < distances.needed[first] else distances.needed[first] <= most
+        fits = bool(distances.needed[first] <= most)
+        return None if not fits and distances.least[first] <= most else fits
 
     def runs(self, state: State, most: int) -> list[Run]:
         """See :class:`NearEnd`."""
@@ -67,9 +66,9 @@ class PositionsNearEnd(NearEnd):
         positions = self._subsets.positions(self._subsets.unpacked(state))
         return self._runs().of(positions, self._along[:, positions] <= most)
 
-    def layers(self, most: int) -> Layers:
-        """See :meth:`PositionDistances.layers`."""
-        return self._distances.layers(most)
+    def layers(self, most: int) -> tuple[Layers, Layers]:
+        """See :class:`NearEnd`."""
+        return self._distances.nearer(most), self._distances.farther(most)
 
     def away(self, state: State, layers: Layers) -> int:
         """See :class:`NearEnd`."""

@@ -111,7 +111,7 @@ class SubsetAutomaton(Protocol[S]):
         """By position, as indices of :attr:`runs`: a bound on the cost after the first character of its run.
 
         Args:
-            of_next: the costs of the positions that :meth:`read_next` returns. The least is the cost of a state.
+            of_next: the costs of the positions that :meth:`read_next` returns, of which a state has the least.
         """
         ...
 

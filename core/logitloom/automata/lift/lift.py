@@ -260,6 +260,8 @@ class LiftedAutomaton(Constraint):
         near = self._near_end
         if near is None or (self._must_end and self._automaton.must_end(state)):
             return None
+        if most < 0:
+            return _NO_IDS
         memory = self.memory
         known = memory.within.get((state, most))
         if known is None:
@@ -274,7 +276,7 @@ class LiftedAutomaton(Constraint):
         layers = memory.layers.get(most)
         if layers is None:
             layers = near.layers(most)
-            memory.note(layers[1:], nbytes=8 * len(layers.away))
+            memory.note(nbytes=16 * len(layers[0].away))
             memory.layers[most] = layers
         work = 0
 

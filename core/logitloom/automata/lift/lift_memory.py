@@ -43,7 +43,7 @@ class LiftMemory(StateMemory):
         self.shared: dict[object, TokenSet] = self.table("shared token sets")
         self.parts: dict[State, tuple[TokenSet, bool]] = self.table("parts of token sets")
         self.within: dict[tuple[State, int], NDArray[np.int32]] = self.table("tokens within limits")
-        self.layers: dict[int, Layers] = self.table("layers near limits")
+        self.layers: dict[int, tuple[Layers, Layers]] = self.table("layers near limits")
         self.least: dict[State, int | None] = self.table("least tokens")
         self.ends: dict[State, bool] = self.table("ends")
         self._forget_walks()

@@ -1,8 +1,8 @@
 """Which tokens lead to states from which few tokens complete a text: a walk of the vocabulary's trie near a limit.
 
 The walk looks at tokens one by one only where they decide. It records a subtree as a whole if a run of characters
-reads every token below its node and leads to states that are near enough, and leaves a subtree out if its tokens lack
-the characters that lead nearer.
+reads every token below its node and leads to states that are near enough, and its tokens lack the characters that lead
+to others; it leaves a subtree out if its tokens lack the characters that lead nearer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def tokens_within(
     most_work: int,
     state: State,
     near: NearEnd,
-    layers: Layers,
+    layers: tuple[Layers, Layers],
     most: int,
     fits: Callable[[State], bool],
 ) -> NDArray[np.int32]:
@@ -53,7 +53,8 @@ def tokens_within(
             that does not depend on what was visited before.
     """
     paths = RunPaths(lambda each: near.runs(each, most), trie, within_characters=False)
-    away: dict[int, int] = {}
+    away: dict[int, tuple[int, int]] = {}
+    nearer, farther = layers
     nodes, states = np.zeros(1, dtype=np.int64), np.array([visited.number(state)])
     alive: list[NDArray[Any]] = []
     states_alive: list[NDArray[Any]] = []
@@ -73,20 +74,24 @@ def tokens_within(
         kept = (reached >= 0).nonzero()[0]
         nodes, states = below.take(kept), reached.take(kept)
         inner = trie.child_count.take(nodes) > 0
-        some = np.unique(states[inner])
-        known = np.zeros(len(nodes), dtype=bool)
-        known[inner] = reads_on(paths.of(visited.values, some.tolist()), trie, nodes[inner], states[inner])
-        whole.append(nodes[known])
-        nodes, states, inner = nodes[~known], states[~known], inner[~known]
-        alive.append(nodes)
-        states_alive.append(states)
+        alive.append(nodes[~inner])
+        states_alive.append(states[~inner])
         nodes, states = nodes[inner], states[inner]
+        some = np.unique(states)
         for number in some.tolist():
             if number not in away:
-                away[number] = near.away(visited.values[number], layers)
-        distance = np.zeros(int(some.max(initial=-1)) + 1, dtype=np.int64)
-        distance[some] = [away[number] for number in some.tolist()]
-        going = _leads_nearer(trie, nodes, distance.take(states), layers)
+                value = visited.values[number]
+                away[number] = near.away(value, nearer), near.away(value, farther)
+        distances = np.array([away[number] for number in some.tolist()], dtype=np.int64).reshape(-1, 2)
+        place = np.searchsorted(some, states)
+        known = reads_on(paths.of(visited.values, some.tolist()), trie, nodes, states)
+        known &= ~_leads(trie, nodes, distances[:, 1].take(place), farther)
+        whole.append(nodes[known])
+        nodes, states, place = nodes[~known], states[~known], place[~known]
+        alive.append(nodes)
+        states_alive.append(states)
+        # Within a character another text may be shorter.
+        going = _leads(trie, nodes, distances[:, 0].take(place), nearer) | (trie.marks.take(nodes) & HIGH_PARTIAL > 0)
         nodes, states = nodes[going], states[going]
     at, reached, all_below = joined(alive), joined(states_alive), joined(whole)
     numbers, first, which = np.unique(reached, return_index=True, return_inverse=True)
@@ -101,16 +106,15 @@ def tokens_within(
     return trie.order.take(members(begin, end - begin))
 
 
-def _leads_nearer(trie: Trie, nodes: NDArray[Any], away: NDArray[np.int64], layers: Layers) -> NDArray[np.bool_]:
+def _leads(trie: Trie, nodes: NDArray[Any], away: NDArray[np.int64], layers: Layers) -> NDArray[np.bool_]:
     """For each node whether a token below it may lead as many characters on as its state is away."""
-    low, high, marks = trie.low.take(nodes), trie.high.take(nodes), trie.marks.take(nodes)
-    above = marks & (HIGH_WORD | HIGH_OTHER) > 0
-    found = trie.height.take(nodes) >= away
+    low, high = trie.low.take(nodes), trie.high.take(nodes)
+    above = trie.marks.take(nodes) & (HIGH_WORD | HIGH_OTHER) > 0
+    found: NDArray[np.bool_] = trie.height.take(nodes) >= away
     for layer in range(len(layers.low)):
         reads = ((low & layers.low[layer]) | (high & layers.high[layer]) > 0) | (above & layers.above[layer])
         found &= reads | (away <= layer)
-    # Within a character another text may be shorter.
-    return found | (marks & HIGH_PARTIAL > 0)
+    return found
 
 
 def _tokens_below(trie: Trie, nodes: NDArray[Any]) -> int:

@@ -37,9 +37,8 @@ class PositionDistances:
         longest: the bytes of the longest token.
 
     Attributes:
-        needed, farthest: as given.
+        needed, farthest: as given; ``needed`` is an array.
         least: ``[positions]``: no fewer tokens write the text of a position.
-        most: ``[positions]``: no text of a position that is at most as long needs more tokens.
     """
 
     def __init__(
@@ -53,21 +52,23 @@ class PositionDistances:
         longest: int,
     ) -> None:
         self._nfa, self._edges = nfa, edges
-        self.needed, self.farthest = needed, farthest
-        size, tokens = np.array(sizes), np.array(needed)
-        self.least: NDArray[np.int64] = tokens if exact else -(-size // longest)
-        order = size.argsort(kind="stable")
-        most = np.maximum.accumulate(tokens.take(order))
-        self.most: NDArray[np.int64] = most.take(np.searchsorted(size.take(order), size, side="right") - 1)
+        self.farthest = farthest
+        self.needed, self._sizes = np.array(needed), np.array(sizes)
+        self.least: NDArray[np.int64] = self.needed if exact else -(-self._sizes // longest)
 
-    def layers(self, most: int) -> Layers:
-        """The positions whose texts fit ``most`` tokens, or may fit, and what leads there.
+    def nearer(self, most: int) -> Layers:
+        """What leads to the positions whose texts fit ``most`` tokens, or may fit."""
+        return self._layers(self.least <= most)
 
-        By position the least characters to such a position; above the layers, one more than these.
-        """
+    def farther(self, most: int) -> Layers:
+        """What leads to the positions whose texts do not fit ``most`` tokens, but are as short as texts that do."""
+        fit = self.needed <= most
+        return self._layers(~fit & (self._sizes <= self._sizes[fit].max()))
+
+    def _layers(self, reached: NDArray[np.bool_]) -> Layers:
+        """What leads to some positions: by position the characters that are read before one, up to the first layers."""
         sources, targets = self._edges
         sets, set_at = self._nfa.sets, np.array(self._nfa.set_at)
-        reached = self.least <= most
         away = np.where(reached, 0, _LAYERS + 1)
         ascii_of, above_of = [], []
         for layer in range(1, _LAYERS + 1):

@@ -83,7 +83,7 @@ def test_the_tokens_within_a_limit_are_those_after_which_the_text_can_be_complet
     with mock.patch.multiple(module, **UNBOUNDED):
         for state in states_of(constraint, 1, 6):
             farthest = constraint.most_after(state)  # type: ignore[arg-type]
-            for most in sorted({*range(min(farthest, 8)), farthest - 1, farthest}):
+            for most in sorted({*range(-1, min(farthest, 8)), farthest - 1, farthest}):
                 assert within(constraint, state, most) == expected(constraint, state, most)
 
 
@@ -144,7 +144,7 @@ def test_few_tokens_are_looked_at_where_optional_characters_change_no_distance()
     constraint, automaton = lift(lazy(r".{0,200}-ab/\d+ cd"), WORDS), VisitedStates
     least = constraint.least_tokens(constraint.start())
     assert least is not None
-    for most in (least - 3, least, least + 1):
+    for most in (-1, least - 3, least, least + 1):
         with mock.patch.object(automaton, "step", autospec=True, side_effect=automaton.step) as step:
             constraint.allowed_within(constraint.start(), most)
         assert sum(len(call.args[1]) for call in step.call_args_list) < 500 < vocabulary_trie(WORDS).nodes // 30
