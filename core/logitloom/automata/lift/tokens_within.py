@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import joined, members
+from logitloom.automata.array_ranges import distinct
 from logitloom.automata.lift.default_paths import reads_on
 from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, Trie
-from logitloom.automata.lift.trie_walk import bytes_at, children
+from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
 from logitloom.automata.lift.visited import VisitedStates
 from logitloom.contract import Layers, NearEnd, State
 
@@ -42,68 +42,92 @@ def tokens_within(
 
     Args:
         trie: the trie of a vocabulary.
-        visited: no visited states yet.
+        visited: no visited states yet, so that their numbers are the same in every process.
         most_work: the largest :attr:`VisitedStates.work`. Transitions above it are left out, but not those of the first
             bytes of tokens.
         state: the state before the tokens.
         near: what the states tell about their distances.
         layers: :meth:`NearEnd.layers` for ``most``.
         most: the number of tokens.
-        fits: whether the completion of a state takes at most so many tokens. States are asked for once, in an order
-            that does not depend on what was visited before.
+        fits: whether the completion of a state takes at most so many tokens; asked where ``near`` does not tell.
     """
+    known = _Distances(visited, near, layers, most, fits)
     paths = RunPaths(lambda each: near.runs(each, most), trie, within_characters=False)
-    away: dict[int, tuple[int, int]] = {}
-    nearer, farther = layers
     nodes, states = np.zeros(1, dtype=np.int64), np.array([visited.number(state)])
-    alive: list[NDArray[Any]] = []
-    states_alive: list[NDArray[Any]] = []
-    whole: list[NDArray[Any]] = []
+    found: list[NDArray[np.int32]] = []
     while len(nodes):
         below, counts = children(trie, nodes)
         if not len(below):
             break
-        if len(below) < _THIN and _tokens_below(trie, nodes) <= _THIN_TOKENS:
-            for kind, found in zip(
-                (alive, states_alive), _one_by_one(trie, visited, most_work, nodes, states), strict=True
-            ):
-                kind.append(found)
+        thin = len(below) < _THIN and _tokens_below(trie, nodes) <= _THIN_TOKENS
+        if thin:
+            nodes, states = _one_by_one(trie, visited, most_work, nodes, states)
+        else:
+            bound = most_work if visited.work else None
+            reached = visited.step(states.repeat(counts), bytes_at(trie, below), bound, cut=True)
+            alive = (reached >= 0).nonzero()[0]
+            nodes, states = below.take(alive), reached.take(alive)
+        ends = (trie.own.take(nodes) > trie.first.take(nodes)).nonzero()[0]
+        ids, at = tokens_at(trie, nodes.take(ends))
+        found.append(ids[known.fit(states.take(ends)).take(at)])
+        if thin:
             break
-        bound = most_work if visited.work else None
-        reached = visited.step(states.repeat(counts), bytes_at(trie, below), bound, cut=True)
-        kept = (reached >= 0).nonzero()[0]
-        nodes, states = below.take(kept), reached.take(kept)
-        inner = trie.child_count.take(nodes) > 0
-        alive.append(nodes[~inner])
-        states_alive.append(states[~inner])
-        nodes, states = nodes[inner], states[inner]
-        some = np.unique(states)
-        for number in some.tolist():
-            if number not in away:
-                value = visited.values[number]
-                away[number] = near.away(value, nearer), near.away(value, farther)
-        distances = np.array([away[number] for number in some.tolist()], dtype=np.int64).reshape(-1, 2)
-        place = np.searchsorted(some, states)
-        known = reads_on(paths.of(visited.values, some.tolist()), trie, nodes, states)
-        known &= ~_leads(trie, nodes, distances[:, 1].take(place), farther)
-        whole.append(nodes[known])
-        nodes, states, place = nodes[~known], states[~known], place[~known]
-        alive.append(nodes)
-        states_alive.append(states)
+        inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
+        nodes, states = nodes.take(inner), states.take(inner)
+        nearer, farther = known.away(states)
+        read = paths.of(visited.values, distinct(states, len(visited.values)).tolist())
+        whole = reads_on(read, trie, nodes, states) & ~_leads(trie, nodes, farther, layers[1])
+        found.append(tokens_below(trie, nodes[whole])[0])
         # Within a character another text may be shorter.
-        going = _leads(trie, nodes, distances[:, 0].take(place), nearer) | (trie.marks.take(nodes) & HIGH_PARTIAL > 0)
+        going = _leads(trie, nodes, nearer, layers[0]) | (trie.marks.take(nodes) & HIGH_PARTIAL > 0)
+        going &= ~whole
         nodes, states = nodes[going], states[going]
-    at, reached, all_below = joined(alive), joined(states_alive), joined(whole)
-    numbers, first, which = np.unique(reached, return_index=True, return_inverse=True)
-    chosen = np.zeros(len(numbers), dtype=bool)
-    for index in first.argsort().tolist():
-        value = visited.values[int(numbers[index])]
-        known_to_fit = near.fits(value, most)
-        chosen[index] = fits(value) if known_to_fit is None else known_to_fit
-    at = at[chosen.take(which.ravel())]
-    begin = trie.first.take(np.concatenate([at, all_below]))
-    end = np.concatenate([trie.own.take(at), trie.last.take(all_below)])
-    return trie.order.take(members(begin, end - begin))
+    return np.concatenate(found) if found else trie.order[:0]
+
+
+class _Distances:
+    """What is known of the visited states: by number, looked up once.
+
+    Args:
+        visited, near, layers, most, fits: as for :func:`tokens_within`.
+    """
+
+    def __init__(
+        self,
+        visited: VisitedStates,
+        near: NearEnd,
+        layers: tuple[Layers, Layers],
+        most: int,
+        fits: Callable[[State], bool],
+    ) -> None:
+        self._visited, self._near, self._layers = visited, near, layers
+        self._most, self._ask = most, fits
+        self._fit, self._fit_known = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
+        self._away, self._away_known = np.zeros((2, 0), dtype=np.int64), np.zeros(0, dtype=bool)
+
+    def fit(self, states: NDArray[Any]) -> NDArray[np.bool_]:
+        """For each state whether its completion takes at most so many tokens."""
+        values = self._visited.values
+        more = np.zeros(len(values) - len(self._fit), dtype=bool)
+        self._fit, self._fit_known = np.append(self._fit, more), np.append(self._fit_known, more)
+        some = distinct(states, len(values))
+        for number in some[~self._fit_known.take(some)].tolist():
+            told = self._near.fits(values[number], self._most)
+            self._fit[number] = self._ask(values[number]) if told is None else told
+            self._fit_known[number] = True
+        return self._fit.take(states)
+
+    def away(self, states: NDArray[Any]) -> NDArray[np.int64]:
+        """``[2, states]``: for each state the characters before the states of the two layers."""
+        values = self._visited.values
+        more = np.zeros(len(values) - len(self._away_known), dtype=bool)
+        self._away_known = np.append(self._away_known, more)
+        self._away = np.append(self._away, np.zeros((2, len(more)), dtype=np.int64), axis=1)
+        some = distinct(states, len(values))
+        for number in some[~self._away_known.take(some)].tolist():
+            self._away[:, number] = [self._near.away(values[number], each) for each in self._layers]
+            self._away_known[number] = True
+        return self._away.take(states, axis=1)
 
 
 def _leads(trie: Trie, nodes: NDArray[Any], away: NDArray[np.int64], layers: Layers) -> NDArray[np.bool_]:
