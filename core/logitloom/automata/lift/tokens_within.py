@@ -51,7 +51,7 @@ def tokens_within(
         most: the number of tokens.
         fits: whether the completion of a state takes at most so many tokens; asked where ``near`` does not tell.
     """
-    known = _Distances(visited, near, layers, most, fits)
+    known = _StatesNearEnd(visited, near, layers, most, fits)
     paths = RunPaths(lambda each: near.runs(each, most), trie, within_characters=False)
     nodes, states = np.zeros(1, dtype=np.int64), np.array([visited.number(state)])
     found: list[NDArray[np.int32]] = []
@@ -85,7 +85,7 @@ def tokens_within(
     return np.concatenate(found) if found else trie.order[:0]
 
 
-class _Distances:
+class _StatesNearEnd:
     """What is known of the visited states: by number, looked up once.
 
     Args:
