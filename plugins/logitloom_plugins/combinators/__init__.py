@@ -1,8 +1,8 @@
 """Combinators: any processor after, until or between strings, or for a number of tokens.
 
-A combination of constraints is an exact constraint. A combinator is a processor. It is made with the functions of this
-package, or loaded by name like any other processor (``"after"``, ``"until"``, ``"between"``, ``"budget"``). Combinators
-can be nested.
+A combination of constraints is an exact constraint. A combinator is a processor. The functions of this package make
+combinators; a chain loads one by its name, like any other processor (``"after"``, ``"until"``, ``"between"``,
+``"budget"``). Combinators can be nested.
 
 Example:
     >>> from logitloom import processors

@@ -43,8 +43,7 @@ class Combination(Constraint):
     """The exact constraint of a text whose sections have a constraint each.
 
     The constraint of a section gives the tokens that stay inside the section. This class adds the tokens that cross the
-    border of a section. These tokens are found by a walk over the tokens in which a string that ends the section
-    begins.
+    border of a section: a walk finds them among the tokens in which a string that ends the section begins.
 
     Args:
         parts: the sections, with the automata of the constraints.
@@ -548,7 +547,7 @@ class Combination(Constraint):
         return frozenset(one for one in after if self._viable(one))
 
     def _viable(self, config: SectionConfiguration) -> bool:
-        """Whether tokens can complete the text from a configuration. They always can if each byte is a token."""
+        """Whether tokens can complete the text from a configuration; ``True`` wherever each byte is a token."""
         if self._texts.every_byte or config.hold >= 0:
             return True
         if config.exit >= 0:

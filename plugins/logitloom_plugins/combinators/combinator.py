@@ -318,7 +318,7 @@ class _SectionConstraints(ConstraintProcessor):
 
     @property
     def finish_within(self) -> int | None:  # type: ignore[override]
-        """That of the combinator."""
+        """The option of the combinator."""
         found: int | None = self.owner.finish_within
         return found
 

@@ -65,7 +65,7 @@ class FinishWithin(Constraint):
 
     @property
     def fingerprint(self) -> bytes:
-        """That of the inner constraint, with the number of tokens."""
+        """A hash of the inner constraint and the number of tokens."""
         digest = hashlib.blake2b(self.inner.fingerprint, digest_size=16, person=b"finish within")
         digest.update(str(self.tokens).encode())
         return digest.digest()
@@ -98,18 +98,18 @@ class FinishWithin(Constraint):
         return self.inner.text_end(_parts(state)[0])
 
     def least_tokens(self, state: State) -> int | None:
-        """That of the inner constraint: the tokens on a shortest way to an end are allowed."""
+        """The answer of the inner constraint: the tokens on a shortest way to an end are allowed."""
         return self.inner.least_tokens(_parts(state)[0])
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Those of the inner constraint after which the text can be completed with the tokens that are left."""
+        """The answer of the inner constraint, for tokens after which the text can be completed with the tokens left."""
         inner, left = _parts(state)
         ids, least = self.inner.least_after(inner)
         kept = least <= left - 2
         return ids[kept], least[kept]
 
     def most_after(self, state: State) -> int:
-        """That of the inner constraint."""
+        """The answer of the inner constraint."""
         return self.inner.most_after(_parts(state)[0])
 
     def allowed(self, state: State) -> TokenSet:

@@ -1,4 +1,4 @@
-"""The processors inside a combinator: constraints and others. They start anew each time their section begins."""
+"""The processors inside a combinator: constraints and others, which start anew each time their section begins."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Inner:
     """The processors of one section of a combinator.
 
     A processor that implements the hook ``constraint`` is a constraint. The text of the section satisfies all
-    constraints of the section. The other processors form a chain that runs on the rows that are in the section. They
-    see the prompt and, of the generated tokens, only the tokens of their section.
+    constraints of the section. The other processors form a chain that runs on the rows that are in the section. Of
+    the generated tokens this chain sees those of its section only, behind the prompt.
 
     Args:
         given: as for :func:`specs_of`.

@@ -316,8 +316,8 @@ class CombinedAutomaton(ByteAutomaton):
     def _leave(self, config: SectionConfiguration, part: SectionAutomaton) -> Iterable[SectionConfiguration]:
         """The configurations after the budget of a section is spent.
 
-        They are inside a string that ends the section (in the rest of a begun string), or at the start of section
-        ``after``.
+        Each configuration is inside a string that ends the section (in the rest of a begun string), or at the start of
+        section ``after``.
         """
         if not part.exits:
             return () if part.after is None else self.enter(part.after)

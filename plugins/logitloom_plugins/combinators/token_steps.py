@@ -1,4 +1,4 @@
-"""Adapt a constraint that reads whole tokens to an automaton over bytes. Its text begins and ends at token borders."""
+"""Adapt a constraint that reads whole tokens to an automaton over bytes; its texts begin and end at token borders."""
 
 # ruff: noqa: D102 - the methods of Constraint and ByteAutomaton are documented there
 

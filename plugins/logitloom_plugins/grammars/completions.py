@@ -1,7 +1,7 @@
 """How many tokens complete a text of a grammar that an engine follows.
 
-An engine says which token may come next. It does not say how far the end is. For this a recogniser, which is made from
-the rules of the grammar, reads the same text as the engine and tells its shortest completion.
+An engine says which token may come next, but not how far the end is. For this a recogniser, which is made from the
+rules of the grammar, reads the same text as the engine and tells its shortest completion.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class TokenCompletions:
         by_byte = growth.ravel().take(pairs)
         # Any byte may stand before a token.
         by_byte[begin] = growth.max(axis=0).take(flat.take(begin))
-        # Sums of short runs are differences of sums of all. That takes a third of the time of np.add.reduceat.
+        # Sums of short runs are differences of running sums, which take a third of the time of np.add.reduceat.
         before = np.zeros(len(by_byte) + 1, dtype=np.int64)
         np.cumsum(by_byte, out=before[1:])
         return (before.take(np.append(begin[1:], len(by_byte))) - before.take(begin)).astype(np.int32)

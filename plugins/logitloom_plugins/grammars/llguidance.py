@@ -47,9 +47,9 @@ _EXCERPT: Final = re.compile(r"\n +\d+ \| .*", re.DOTALL)
 _DIRECTIVE: Final = re.compile(r"^\s*%llguidance\b", re.MULTILINE)
 
 
-#: The most remainders of ``multipleOf`` that the engine is given. It visits each of them and cannot be interrupted.
+#: The most remainders of ``multipleOf`` that the engine is given. The engine visits each, and cannot be interrupted.
 _MOST_REMAINDERS: Final = 300_000
-#: The most seconds of processor time that the engine takes per character of usual schemas. It cannot be interrupted.
+#: The most seconds of processor time that the engine takes per character of usual schemas, without interruption.
 _SECONDS_PER_CHARACTER: Final = 8e-6
 
 
@@ -160,8 +160,8 @@ def _mentions(schema: Any, keyword: str) -> bool:
 def _remainders(schema: Any) -> int:
     """The least common multiple of all values of ``multipleOf``, in units of their smallest common part.
 
-    This is the number of states of the automaton of the common multiples, all of which the engine visits. The values
-    are taken together even if no number of the schema has to be a multiple of all of them.
+    The multiple is the number of states of the automaton of the common multiples, all of which the engine visits. The
+    values are taken together even if no number of the schema has to be a multiple of all of them.
 
     Example:
         >>> _remainders({"properties": {"a": {"multipleOf": 0.5}, "b": {"multipleOf": 3}}})

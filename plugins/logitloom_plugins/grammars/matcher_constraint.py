@@ -40,7 +40,7 @@ _ALL: weakref.WeakSet[MatcherConstraint] = weakref.WeakSet()
 
 
 class _Reader:
-    """A matcher and the states that it went through since it was made. It is in the last of these."""
+    """A matcher, and the states that the matcher went through since it was made: the last one is its state now."""
 
     __slots__ = ("matcher", "places")
 
@@ -50,15 +50,15 @@ class _Reader:
 
     @property
     def nbytes(self) -> int:
-        """Its size in memory, roughly."""
+        """The size in memory, roughly."""
         return _MATCHER_BYTES + _TOKEN_BYTES * self.places[0].length + _PLACE_BYTES * len(self.places)
 
 
 class MatcherConstraint(Constraint):
     """A grammar bound to a vocabulary, over the matchers of an engine; a subclass says how the matchers are used.
 
-    Subclasses implement the seven methods below :attr:`fingerprint`, which get no states but matchers. They are called
-    by one thread at a time.
+    Subclasses implement the seven abstract methods, which get matchers in place of states. One thread at a time calls
+    these methods.
 
     Args:
         vocabulary: needs at least one end-of-sequence id.
@@ -232,7 +232,7 @@ class MatcherConstraint(Constraint):
     def least_tokens(self, state: State) -> int | None:
         """The fewest tokens that write the shortest text to an end; ``None`` without rules, or if they are too large.
 
-        It is an upper bound: a text of more bytes may take fewer tokens.
+        The number is an upper bound: a text of more bytes may take fewer tokens.
         """
         if self._completions is None:
             return super().least_tokens(state)

@@ -1,12 +1,12 @@
 """A recogniser of context-free grammars over bytes, which tells how a text can be completed.
 
-It is an Earley parser whose items hold no positions in the text. An item of a set is a position in a rule with the
-frames that wait for the end of that rule; a frame is a position with frames of its own. Equal items and frames are one
-object, so the state is the same after each character inside a string. A rule that is named at the end of another rule
-gets the frames of the other rule, so recursive lists do not grow.
+The recogniser is an Earley parser whose items hold no positions in the text. An item of a set is a position in a rule
+with the frames that wait for the end of that rule; a frame is a position with frames of its own. Equal items and frames
+are one object, so the state is the same after each character inside a string. A rule that is named at the end of
+another rule gets the frames of the other rule, so recursive lists do not grow.
 
-The shortest completion of an item is the shortest completion of its rule, followed by that of its frames. It is found
-once for each, since frames never change.
+The shortest completion of an item is the shortest completion of its rule, followed by that of its frames. The
+completion of frames is found once, since frames never change.
 
 References:
     J. Earley, "An efficient context-free parsing algorithm", Communications of the ACM 13, 1970.
@@ -69,7 +69,7 @@ class _Set:
 
 
 class Recogniser(ByteAutomaton):
-    """The automaton of a grammar. Its states are objects that live in one process and are compared by identity.
+    """The automaton of a grammar, whose states are objects that live in one process and are compared by identity.
 
     Args:
         rules: the grammar.
