@@ -141,7 +141,7 @@ class LlamaModel:
         return self.path
 
     def first_layers(self, layers: int) -> LlamaModel:
-        """This model cut off after its first layers: it shares the weights and has caches of its own.
+        """The model cut off after its first layers: it shares the weights and has caches of its own.
 
         Args:
             layers: how many layers it keeps, at least 1.

@@ -26,9 +26,9 @@ Result = TypeVar("Result")
 class Configuration(Name):
     """How far a text has been read: an immutable, hashable, picklable value.
 
-    Its parts are the machine's state; the stack, which says of the open strings, objects and arrays where to go on
-    after each; the bytes of an unfinished member name that must not come twice; and, within an array of different
-    items, the open arrays and objects and the unfinished item.
+    The parts of a configuration are the machine's state; the stack, which says of the open strings, objects and arrays
+    where to go on after each; the bytes of an unfinished member name that must not come twice; and, within an array of
+    different items, the open arrays and objects and the unfinished item.
 
     A machine numbers its states in the order of visits. A configuration holds the state itself. A state consists of
     formulas over the nodes of the schema, which are numbered when the schema is read, and of states of automata that
@@ -98,7 +98,7 @@ class SchemaAutomaton(ByteAutomaton):
         self._fresh, self._is_full, self._visiting = True, False, False
 
     def forget(self) -> None:
-        """Drop what is remembered. That changes no result."""
+        """Drop what is remembered; no result changes."""
         with self._lock:
             self._remember(self.machine.fresh())
 

@@ -1,9 +1,10 @@
 """Constraints on the members of objects and arrays that are read from left to right.
 
-A frame is an open object or array. It has *hard* atoms, which must hold, and a *soft* formula of atoms whose truth is
+A frame is an open object or array, with *hard* atoms, which must hold, and a *soft* formula of atoms whose truth is
 still unknown (from ``oneOf``, ``not``, ``contains``, ...). The value of a member must satisfy the subschemas of the
-hard atoms. Its truth vector says which subschemas of the soft atoms it satisfies, and is substituted into the soft
-formula. So every combination of keywords is decided exactly. A frame without soft atoms needs no truth vectors.
+hard atoms. The truth vector of the value says which subschemas of the soft atoms the value satisfies, and is
+substituted into the soft formula. So every combination of keywords is decided exactly. A frame without soft atoms needs
+no truth vectors.
 
 References:
     J. Brzozowski, "Derivatives of regular expressions", 1964 (the formula that remains to be matched).
@@ -40,7 +41,7 @@ class ValueConstraint(NamedTuple):
 
     Attributes:
         must: a formula over nodes that the value must satisfy.
-        extras: formulas over nodes. Their truth for the value is the truth vector of the value.
+        extras: formulas over nodes, whose truth for the value is the truth vector of the value.
     """
 
     must: Formula

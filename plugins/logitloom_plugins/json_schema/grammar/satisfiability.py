@@ -110,7 +110,8 @@ class Satisfiability:
     def check_distinct(self, frame: ArrayFrame, nodes: Iterable[int]) -> None:
         """Note whether the ``uniqueItems`` of some nodes can be enforced in an array that has just been opened.
 
-        It can where the array may end after any item, and where all items have one schema with enough values.
+        An array enforces ``uniqueItems`` if it may end after any item, and if all items have one schema with enough
+        values.
         """
         if frame in self._distinct:
             return

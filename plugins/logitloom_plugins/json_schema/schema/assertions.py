@@ -109,7 +109,7 @@ def _unique(
             number = keywords.document.number(node)
             return [] if number in keywords.repeatable else [("unique", number)]
     constants = [("s", keywords.constant(node, value, "/uniqueItems")) for value in values.values()]
-    # The bound on the number of items follows from the other parts. It is stated, because deriving it takes long.
+    # The bound on the number of items follows from the other parts, but deriving it takes long.
     return [("maxi", len(values)), *[("contains", constant, 0, 1) for constant in constants]]
 
 

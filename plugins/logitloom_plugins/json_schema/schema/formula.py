@@ -27,6 +27,7 @@ __all__ = [
     "memberships",
     "negation",
     "nodes_in",
+    "operands",
     "parts_of",
     "substitute",
 ]
@@ -38,7 +39,9 @@ Formula = bool | Atom
 Element = TypeVar("Element", bound=Hashable)
 #: Of members, whose atoms a function replaces; ``None`` among them: atoms about no certain member, too.
 Names = tuple[str | None, ...]
-_OPERATORS: Final = frozenset("&|!1?")
+#: Operators with several parts: all of them, any of them, exactly one of them.
+_JOINING: Final = frozenset("&|1")
+_OPERATORS: Final = _JOINING | frozenset("!?")
 #: Atoms about one member, by its name.
 _NAMED: Final = frozenset(("prop", "req"))
 #: From so many parts on it pays to remember which of them mention a name.
@@ -66,7 +69,7 @@ class Selection(NamedTuple):
 
     @property
     def formula(self) -> Formula:
-        """This selection as a formula."""
+        """The selection as a formula."""
         if not any(case is not False for case in self.cases) and self.whole is False:
             return False
         return ("?", frozenset([self]))
@@ -93,7 +96,7 @@ class ManyParts(tuple[Formula, ...]):
     Of many alternatives a name concerns a few. Only these change when the member is left out or has come.
     """
 
-    #: Whether each part is known to add nothing at the end of an object. That then holds of fewer of the parts, too.
+    #: Whether each part is known to add nothing at the end of an object; if so, fewer of the parts add nothing, too.
     idle: bool = False
     _hash: int
     #: By the name of a member the places, among the parts of a longer formula from which these parts are left, of those
@@ -237,6 +240,11 @@ def parts_of(formula: Formula) -> tuple[Atom, ...]:
         return parts
     # No caller looks into ``False``.
     return (cast("Atom", formula),)
+
+
+def operands(formula: Formula) -> tuple[Formula, ...]:
+    """The parts that an operator joins; none of any other formula."""
+    return formula[1] if not isinstance(formula, bool) and formula[0] in _JOINING else ()
 
 
 def is_atom(formula: Formula) -> TypeGuard[Atom]:

@@ -482,7 +482,7 @@ def _place(layout: Layout) -> Layout:
 
 
 def _at_its_start(frame: Frame) -> Frame:
-    """The frame before its first member, if no formula is open. It allows every member that the given frame allows."""
+    """The frame before its first member, if no formula is open: every member of the given frame is allowed there."""
     if not frame.only_hard:
         return frame
     if isinstance(frame, ArrayFrame):

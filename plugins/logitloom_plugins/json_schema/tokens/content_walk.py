@@ -83,8 +83,7 @@ class _Table(WalkTable):
         self._entries = automaton.next.ravel().data
         self._columns = automaton.byte_class.tobytes()
         #: Which subtrees may be skipped, by the height of the trie.
-        self._paths: dict[int, Paths] = {}
-        self._staying: dict[int, Paths] = {}
+        self._found_paths: dict[int, tuple[Paths, Paths]] = {}
 
     @property
     def automaton(self) -> ByteTable:
@@ -120,9 +119,17 @@ class _Table(WalkTable):
 
     def paths(self, trie: Trie, states: Places | None = None) -> Paths:
         """Which characters leave the path that most characters take."""
+        return self._paths_and_staying(trie)[0]
+
+    def staying(self, trie: Trie) -> Paths:
+        """See :class:`.WalkTable`."""
+        return self._paths_and_staying(trie)[1]
+
+    def _paths_and_staying(self, trie: Trie) -> tuple[Paths, Paths]:
         following, _, byte_class = self._table
         heights = trie.longest
-        if heights not in self._paths:
+        known = self._found_paths.get(heights)
+        if known is None:
             kernels = automaton_kernels()
             columns = ascii_columns(byte_class[:128].tobytes())
             levels = max(heights - 1, 0).bit_length() if following.shape[0] <= _MOST_FOLLOWED else 0
@@ -130,15 +137,10 @@ class _Table(WalkTable):
             given = marks_above_ascii(following, byte_class, default)
             found = followed(kernels, following, columns, default, given, levels)
             rows = levels_of(trie, levels) * (len(following) + 1)
-            self._staying[heights] = Paths(*found, rows, len(following))
             runs = with_endless_runs(found, lost_by_bytes(following, byte_class, given, columns))
-            self._paths[heights] = Paths(*runs, rows, len(following))
-        return self._paths[heights]
-
-    def staying(self, trie: Trie) -> Paths:
-        """See :class:`.WalkTable`."""
-        self.paths(trie)
-        return self._staying[trie.longest]
+            known = Paths(*runs, rows, len(following)), Paths(*found, rows, len(following))
+            self._found_paths[heights] = known
+        return known
 
     @property
     def size(self) -> int:

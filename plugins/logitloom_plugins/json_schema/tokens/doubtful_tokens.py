@@ -170,7 +170,7 @@ class DoubtfulTokens:
         while pending:
             node, before = pending.popleft()
             if work.left < 0:
-                # These tokens are not read later either.
+                # The tokens below the node are not read later either.
                 ended.append(node)
                 continue
             if isinstance(before, Position) and not names:
@@ -181,7 +181,7 @@ class DoubtfulTokens:
                     if wanted is None or byte in wanted:
                         visit(child, byte, before)
                 continue
-            # In a string the characters tell what can recur. They are not read one by one.
+            # In a string the next characters tell what can recur, so no characters are read one by one.
             following = dict(before.begun.by_next_byte())
             for byte in sorted([BACKSLASH, *following]):
                 child = words.child(node, byte)

@@ -170,7 +170,7 @@ class _Masks:
         schema: the automaton over bytes.
         vocabulary: the bytes of each id.
         size: width of the model's logits.
-        memory: the memory of the constraint. Its tables of an earlier machine are emptied.
+        memory: the memory of the constraint, whose tables of an earlier machine are emptied.
 
     Attributes:
         machine: the machine of the schema when this object was made.

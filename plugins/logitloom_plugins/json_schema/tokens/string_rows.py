@@ -146,7 +146,7 @@ class StringRows:
         vocabulary: the tokens.
         walk: the trie walk of the machine.
         sets: the token sets of the vocabulary.
-        memory: the memory of the constraint. Its tables of an earlier machine are emptied.
+        memory: the memory of the constraint, whose tables of an earlier machine are emptied.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Which tokens may come next in a JSON text: one walk of a prefix trie from a state of the automaton.
 
 The walk finds the words after which the text can still be completed. A word is an entry of the trie: a token, or a rest
-of a token (:mod:`.string_rows`). The walk carries triples of a node, a state and a stack, and drops a triple when its
-state is dead. It goes from node to node. Inside strings it follows the automaton of the content; where the content
+of a token (:mod:`.string_rows`). The walk goes from node to node with triples of a node, a state and a stack, and
+drops a triple when its state is dead. Inside strings it follows the automaton of the content; where the content
 allows many bytes, :mod:`.content_walk` walks below many nodes at once. Where whitespace is allowed, the walk of a word
 begins at its first character that is not whitespace.
 

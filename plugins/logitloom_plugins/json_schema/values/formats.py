@@ -148,8 +148,8 @@ def format_automaton(name: str) -> Dfa:
 def compiled_formats() -> dict[str, Dfa]:
     """The automata of the formats whose tables are read from a file, made from their patterns."""
     found = {name: compile_pattern(pattern, minimal=True) for name, pattern in _PATTERNS.items()}
-    # Labels with hyphens as third and fourth character are left out. They are A-labels or reserved, and no automaton
-    # can tell whether such a label decodes to a valid name. The length is bounded by an atom of its own.
+    # Labels with hyphens as third and fourth character are left out: such labels are A-labels or reserved, and no
+    # automaton can tell whether an A-label decodes to a valid name. The length is bounded by an atom of its own.
     found["hostname"] = difference(compile_pattern(_DOMAIN), compile_pattern(r"(?:.*\.)?[^.]{2}--.*"))
     return found
 

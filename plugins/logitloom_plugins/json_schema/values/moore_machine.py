@@ -186,8 +186,8 @@ class MooreMachine(Dfa):
     def narrow(self) -> bytes:
         """Per state whether a walk should go byte by byte.
 
-        That is so where few bytes lead on, and where a moderate number lead to mostly different states, as in long
-        lists.
+        A walk goes byte by byte where few bytes lead on, and where a moderate number lead to mostly different states,
+        as in long lists.
         """
         bytes_on = self._leading_on[:, 0]
         narrow = np.asarray(bytes_on <= _NARROW)

@@ -167,8 +167,8 @@ def _listed(
 
     Args:
         values: the numbers.
-        label: a function of a number and whether it is written without a point. It returns the output of such texts,
-            or ``None`` if the number must not be written like this.
+        label: a function of a number and whether it is written without a point. The function returns the output of
+            such texts, or ``None`` if the number must not be written like this.
         tracker: the budget.
         zeros: whether any number of zeros may follow the point of a whole number; otherwise a single zero may.
     """

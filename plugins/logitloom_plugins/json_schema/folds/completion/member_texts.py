@@ -34,14 +34,12 @@ from logitloom_plugins.json_schema.grammar.members import TruthVector
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectMember
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ArrayState, ObjectState, State
-from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.schema.formula import operands
 
 __all__ = ["container_jumps"]
 
 #: The most frames that are visited to find out which truth vectors a search can find.
 _MOST_EXPLORED: Final = 256
-#: The first elements of formulas that have parts.
-_JOINING: Final = ("&", "|", "1")
 
 
 class _Place(NamedTuple):
@@ -69,7 +67,7 @@ def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]
     key = _Place(frame, phase, Taken(taken.names, taken.items if must_differ else ()), begun)
     rests = texts.memory.rests
     if (not begun or phase == "open") and key not in rests:
-        # These texts are not remembered: after each of many names there is another long text of the same parts.
+        # The texts are not remembered here: after each of many names there is another long text of the same parts.
         parts = None
         if is_simple(frame) and not frame.tracked:
             parts = required_members(texts, frame)
@@ -101,7 +99,7 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
         texts.memory.check(work + led)
         bound, text, number, place = heapq.heappop(queue)
         if not isinstance(place, _Place):
-            # Where a member leads is found for the few members that come first. Their bounds may be larger.
+            # Where a member leads is found for the few members that come first. The bound there may be larger.
             reached = place()
             led += weight
             if reached is None:
@@ -137,11 +135,7 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
 
 def _parts_of(frame: Frame) -> int:
     """The number of parts of the open formulas, and of the parts of these."""
-    return sum([1 + len(_parts(part)) for formula in frame.open_formulas for part in _parts(formula)])
-
-
-def _parts(formula: Formula) -> tuple[Formula, ...]:
-    return formula[1] if not isinstance(formula, bool) and formula[0] in _JOINING else ()
+    return sum([1 + len(operands(part)) for formula in frame.open_formulas for part in operands(formula)])
 
 
 def _after(texts: LocalTexts, member: ObjectMember | ArrayMember, answer: TruthVector, taken: Taken) -> _Place | None:

@@ -75,8 +75,7 @@ class Completions:
         specialised: by type of state the function that finds its jumps.
 
     Attributes:
-        memory: the texts that completions are made from. It is cleared when there are too many, which changes no
-            result.
+        memory: the texts that completions are made from. Too many texts clear the memory, which changes no result.
         parts: texts of parts of the schema.
     """
 

@@ -1,7 +1,7 @@
 """Shortest texts from any state to the end of the innermost open value, found through moves alone.
 
 The search is Knuth's algorithm: texts are looked at in the order of their length, those of the values that a text
-enters together with the others. It knows what moves are, and nothing of the states.
+enters together with the others. The search knows what moves are, and nothing of the states.
 
 References:
     D. Knuth, "A generalization of Dijkstra's algorithm", 1977 (the shortest text of each nonterminal).
