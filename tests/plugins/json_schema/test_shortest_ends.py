@@ -63,6 +63,10 @@ SCHEMAS: dict[str, Any] = {
     },
     "items": {"type": "array", "prefixItems": [{"type": "string"}, {"type": "null"}], "minItems": 3, "maxItems": 4},
     "contains": {"type": "array", "contains": {"const": 7}, "items": {"type": "integer"}, "maxItems": 3},
+    "many contained": {"type": "array", "contains": {"const": 12}, "items": {"type": "integer"}, "minContains": 3,
+                       "minItems": 4},
+    "few contained": {"type": "array", "contains": {"const": 1}, "items": {"enum": [1, 10]}, "minContains": 2,
+                      "maxContains": 3, "minItems": 5},
 }  # fmt: skip
 
 

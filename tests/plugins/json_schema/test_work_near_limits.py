@@ -153,6 +153,32 @@ def test_positions_in_strings_are_counted_once_per_state(monkeypatch: pytest.Mon
     assert read["calls"] < 20
 
 
+def test_strings_in_items_that_cannot_come_again_are_walked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may come is found for all tokens, with few completions, whatever the items before hold."""
+    constraint = constraint_of({"type": "array", "uniqueItems": True, "items": {"type": "object"}})
+    found, completed = Counter[str](), []
+    complete = Completions._complete
+
+    def counted(completions: Completions, position: Any, item: Any = None) -> bytes | None:
+        found["completions"] += 1
+        return complete(completions, position, item)
+
+    monkeypatch.setattr(Completions, "_complete", counted)
+    for items in (b"", b'{}, {"c": 1}, ', b'{"c": "ab"}, {"c": {}}, '):
+        state: Any = constraint.start()
+        for byte in b"[" + items + b'{"b": "':
+            state = constraint.advance(state, 1 + byte)
+        found.clear()
+        ids, needed = constraint.least_after(state)
+        assert np.array_equal(ids, constraint.allowed(state).listed(constraint.vocab_size))
+        completed.append(needed.tolist())
+        assert found["completions"] < 40
+        assert constraint.schema.completions.work < distances._MOST_WORK // 4
+        for token in ids[::97].tolist():
+            assert constraint.least_tokens(constraint.advance(state, token)) == needed[ids == token]
+    assert completed[0] == completed[1] == completed[2]
+
+
 def test_strings_of_any_characters_are_walked_once_for_all_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)], b"ab", b'"}', b"\\n\xc3\xa9"], eos=[0])
     walked, walk = Counter[str](), content_walk.level_walk
@@ -336,6 +362,8 @@ def test_what_is_remembered_about_completions_is_bounded(monkeypatch: pytest.Mon
         ({"type": "array", "minItems": 5000, "items": {"type": "object"}}, [{}] * 5000),
         ({"type": "array", "minItems": 300, "prefixItems": [{"const": "ab"}, {"type": "null"}]}, None),
         ({"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "minItems": 9000}}}, None),
+        ({"type": "array", "contains": {"minimum": 5}, "minContains": 3000, "minItems": 4000}, [5] * 3000 + [0] * 1000),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 1000, "uniqueItems": True}, None),
     ],
 )
 def test_arrays_of_many_items_are_completed_and_counted(schema: Any, shortest: Any) -> None:

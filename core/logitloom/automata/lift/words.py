@@ -7,7 +7,7 @@ ask :class:`Words` for what is at them and below them.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -65,6 +65,8 @@ class Words:
         >>> node = words.node(b"a")
         >>> words.bytes_below(node), words.ids(words.span(node)), words.reads(0, {97: 5, 99: -1, 100: 7})
         (b'b', [0], [(2, 5, True)])
+        >>> words.text_from({node}, words.node(b"ab")) == (node, b"b"), words.text_from({0}, node)
+        (True, (0, b'a'))
     """
 
     def __init__(self, trie: Trie) -> None:
@@ -74,7 +76,7 @@ class Words:
         self._bytes = trie.byte.tobytes()
         self._first, self._own, self._last = trie.first.data, trie.own.data, trie.last.data
         self._starts, self._sizes, self._ids = trie.child_start.data, trie.child_count.data, trie.order.data
-        self._heights = trie.height.data
+        self._heights, self._parents = trie.height.data, trie.parent.data
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         level, depth = np.zeros(1, dtype=np.int64), 0
@@ -156,6 +158,14 @@ class Words:
     def byte(self, node: int) -> bytes:
         """The last byte of the prefix of a node."""
         return self._bytes[node : node + 1]
+
+    def text_from(self, nodes: Container[int], node: int) -> tuple[int, bytes]:
+        """The nearest of some nodes that is a node or above it, and the bytes from there. One of them must be."""
+        text = bytearray()
+        while node not in nodes:
+            text += self.byte(node)
+            node = self._parents[node]
+        return node, bytes(reversed(text))
 
     def node(self, text: bytes) -> int:
         """The node whose prefix is ``text``, 0 if there is none."""

@@ -24,7 +24,7 @@ from logitloom.errors import BudgetExceeded
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
 from logitloom_plugins.json_schema.folds.completion.part_texts import PartTexts
-from logitloom_plugins.json_schema.folds.completion.required_texts import is_simple, next_required
+from logitloom_plugins.json_schema.folds.completion.required_texts import is_simple, next_required, only_contained
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
@@ -235,7 +235,7 @@ class TokenBounds:
         if required is not None:
             parts = [b"".join([b"," + text for text in required[at : at + _MOST_JOINED]])
                      for at in range(0, len(required), _MOST_JOINED)] or [b""]  # fmt: skip
-            parts[-1] += b"}"
+            parts[-1] += b"]" if isinstance(frame, ArrayFrame) else b"}"
             return _Bound(sum([self._tokens(part, layout) for part in parts]), 0)
         if self._has_many_ways(frame):
             return self._of_formulas(frame, layout)
@@ -482,11 +482,18 @@ def _place(layout: Layout) -> Layout:
 
 
 def _at_its_start(frame: Frame) -> Frame:
-    """The frame before its first member, if no formula is open: every member of the given frame is allowed there."""
+    """A frame that stands for many, and allows every member that the given frame allows.
+
+    If no formula is open, it is the frame before its first member. Of items that are counted two are enough.
+    """
+    if isinstance(frame, ArrayFrame):
+        contained = only_contained(frame)
+        if contained is not None and contained[3] is None and frame.plan.most is None:
+            soft = (*contained[:2], min(contained[2], 2), None)
+            return frame._replace(length=frame.plan.limit, soft=soft)
+        return frame._replace(length=0) if frame.only_hard else frame
     if not frame.only_hard:
         return frame
-    if isinstance(frame, ArrayFrame):
-        return frame._replace(length=0)
     return frame._replace(position=0, length=min(frame.length, 0), missing=frame.plan.required_others)
 
 

@@ -23,6 +23,7 @@ from logitloom_plugins.json_schema.folds.completion.completion_memory import Wor
 from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.folds.value_reader import ItemPosition
 from logitloom_plugins.json_schema.grammar.contexts import StringContext
 from logitloom_plugins.json_schema.grammar.states import Stack, State, TextState
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Places, free_walks
@@ -93,20 +94,21 @@ class TokenDistances:
         self._along(position, found)
         pending = deque([(0, position)])
         #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
-        strings: dict[tuple[StringContext, Stack], list[tuple[int, int, int]]] = {}
+        strings: dict[tuple[StringContext, Stack, ItemPosition], list[tuple[int, int, int]]] = {}
         while (pending or strings) and completions.work < _MOST_WORK:
             if not pending:
-                (context, stack), begun = strings.popitem()
-                pending += self._in_string(context, stack, begun, found)
+                place, begun = strings.popitem()
+                pending += self._in_string(*place, begun, found)
                 continue
             node, at = pending.popleft()
             state = machine.states[at.state]
             if (
                 isinstance(state, TextState)
-                and not (at.items.frame or at.state in tracked)
+                and at.state not in tracked
                 and not (state.context.is_listed or state.context.content.automaton.narrow[state.content_state])
+                and not completions.items_matter(at)
             ):
-                nodes = strings.setdefault((state.context, at.stack), [])
+                nodes = strings.setdefault((state.context, at.stack, at.items), [])
                 nodes.append((node, state.content_state, state.characters))
                 continue
             completions.work += _NODE
@@ -139,30 +141,44 @@ class TokenDistances:
             found.add_first(node, min(fewest[left], UNKNOWN))
 
     def _in_string(
-        self, context: StringContext, stack: Stack, begun: list[tuple[int, int, int]], found: _FoundDistances
+        self,
+        context: StringContext,
+        stack: Stack,
+        items: ItemPosition,
+        begun: list[tuple[int, int, int]],
+        found: _FoundDistances,
     ) -> list[tuple[int, Position]]:
         """Add the tokens that stay in a string below some nodes.
 
         Returns:
             The nodes at which the string ends or an escape begins, each with the position there.
         """
-        positions, which, states, ends = self._content.reached(self._words.trie, context, begun, self._free)
         completions, machine, words = self._completions, self.machine, self._words
+        positions, which, states, ends = self._content.reached(words.trie, context, begun, self._free)
+
+        first = {
+            node: Position(machine.codes.strings.text(context, content_state, count), stack, b"", items)
+            for node, content_state, count in begun
+        }
         least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
         for number, (content_state, count) in enumerate(states):
             if completions.work < _MOST_WORK:
                 alike = context.content.alike(count, 0)
-                least[number] = self._counted(
-                    Position(machine.codes.strings.text(context, content_state, alike), stack)
-                )
+                here = Position(machine.codes.strings.text(context, content_state, alike), stack)
+                least[number] = self._counted(here)
         found.add_all(positions, least[which])
         following = []
         for node, (content_state, count), is_end in ends:
             completions.work += _NODE
-            # Where the string goes on, a bound on the number of characters may be near after some more of them.
-            alike = context.content.alike(count, 0 if is_end else words.trie.longest)
-            before = Position(machine.codes.strings.text(context, content_state, alike), stack)
-            reached = machine.read(before, words.byte(node))
+            if items.frame:
+                # What is remembered of the items depends on each byte.
+                begin, text = words.text_from(first, node)
+                reached = machine.read(first[begin], text)
+            else:
+                # Where the string goes on, a bound on the number of characters may be near after some more of them.
+                count = context.content.alike(count, 0 if is_end else words.trie.longest)
+                before = Position(machine.codes.strings.text(context, content_state, count), stack)
+                reached = machine.read(before, words.byte(node))
             if reached is not None and completions.work < _MOST_WORK:
                 self._add(node, reached, found)
                 following.append((node, reached))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import re
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
@@ -15,7 +16,16 @@ from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import ItemPosition
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.members import TruthVector
-from logitloom_plugins.json_schema.grammar.states import EscapeState, NumberState, TextState
+from logitloom_plugins.json_schema.grammar.states import (
+    ArrayState,
+    EscapeState,
+    GapState,
+    LiteralState,
+    NumberState,
+    State,
+    TextState,
+    ValueState,
+)
 from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -24,6 +34,7 @@ __all__ = ["DifferentItems", "Item", "items_before"]
 #: The bytes with which a search makes items differ, and the most work of one search.
 _TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
 _MOST_READ: Final = 1 << 17
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 #: The work of reading a byte.
 _READ: Final = 4
 
@@ -61,6 +72,27 @@ class DifferentItems:
     ) -> None:
         self._machine, self._contents, self._complete = machine, contents, complete
 
+    def matter(self, position: Position) -> bool:
+        """Whether the items so far make a difference to the completion.
+
+        They make none where the current item cannot become an earlier one, and no further items must come.
+        """
+        if not position.items.frame:
+            return False
+        if position.items.escape or self._machine.distinct.can_recur(position.items):
+            # An escape goes on with the character that was chosen before it began.
+            return True
+        state = self._machine.states[position.state]
+        around: list[State] = [state.before if isinstance(state, GapState) else state]
+        if isinstance(around[0], NumberState | ValueState):
+            around = [*around[0].back.states.values()]
+        elif isinstance(around[0], LiteralState):
+            around = [around[0].target]
+        for entry in () if position.stack is None else position.stack.entries():
+            around += entry.back.states.values()
+        frames = [each.frame for each in around if isinstance(each, ArrayState) and each.frame.plan.distinct]
+        return any(not frame.only_hard or frame.length < frame.plan.least for frame in frames)
+
     def complete(self, position: Position) -> tuple[bytes | None, int]:
         """The completion, ``None`` if a bounded search finds none, and the work of the search.
 
@@ -87,9 +119,10 @@ class DifferentItems:
                 return text + rest, work
             for byte in {*_TRIED, *ahead[:1]}:
                 reached = machine.read(at, bytes([byte]))
-                rest = None if reached is None else self._complete(reached, None)
-                work += _READ + len(rest or b"") // COPIED
-                if reached is not None and rest is not None:
+                # Where the next item must come, a short one may have come before.
+                rest = b"" if reached is None else self._complete(reached, None) or b""
+                work += _READ + len(rest) // COPIED
+                if reached is not None:
                     longer = text + bytes([byte])
                     heapq.heappush(queue, (len(longer) + len(rest), longer.translate(ORDER), longer, rest, reached))
         return None, work
@@ -136,5 +169,17 @@ class DifferentItems:
 
     def _is_complete_after(self, position: Position, text: bytes | None) -> bool:
         """Whether a text ends the whole value, and no item in it repeats."""
+        if text is not None and _is_flat(position.items, text):
+            # All strings, numbers and literals that follow were chosen to differ from those before.
+            return True
         end = None if text is None else self._machine.read(position, text, can_end=False)
         return end is not None and self._machine.ends(end)
+
+
+def _is_flat(position: ItemPosition, text: bytes) -> bool:
+    """Whether a text ends an item that is no object or array, and no objects or arrays follow."""
+    frame, _, begun, escape = position
+    if frame is not None and frame.before is not None:
+        return False
+    outside = _STRING.sub(b"", b'"' + escape + text if begun[:1] == b'"' else text)
+    return b"[" not in outside and b"{" not in outside

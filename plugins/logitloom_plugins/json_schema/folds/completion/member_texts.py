@@ -71,8 +71,8 @@ def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]
         parts = None
         if is_simple(frame) and not frame.tracked:
             parts = required_members(texts, frame)
-        elif isinstance(frame, ArrayFrame) and phase != "comma":
-            parts = required_items(texts, frame)
+        elif isinstance(frame, ArrayFrame):
+            parts = required_items(texts, frame, key.taken.items)
         if parts is not None and (parts or not (begun or phase == "comma")):
             end = b"]" if isinstance(frame, ArrayFrame) else b"}"
             return [Jump((b"," if parts and phase == "next" else b"") + b",".join(parts) + end, None)]

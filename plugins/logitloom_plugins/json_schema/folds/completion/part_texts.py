@@ -10,7 +10,12 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_SEARCHED
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
-from logitloom_plugins.json_schema.folds.completion.required_texts import is_simple, required_members
+from logitloom_plugins.json_schema.folds.completion.required_texts import (
+    is_simple,
+    only_contained,
+    required_items,
+    required_members,
+)
 from logitloom_plugins.json_schema.folds.completion.short_contents import longest_path
 from logitloom_plugins.json_schema.folds.completion.value_texts import contents_of, short_values
 from logitloom_plugins.json_schema.grammar import objects
@@ -103,8 +108,13 @@ class PartTexts:
     # --- objects and arrays -----------------------------------------------------------------------------------------
 
     def required_texts(self, frame: Frame) -> list[bytes] | None:
-        """The texts of the members that an object still needs; ``None`` if they are not known."""
-        if isinstance(frame, ArrayFrame) or not is_simple(frame) or frame.tracked:
+        """The texts of the members that an object still needs, or the items of an array whose open formula counts them.
+
+        ``None`` if they are not known.
+        """
+        if isinstance(frame, ArrayFrame):
+            return None if only_contained(frame) is None else required_items(self._texts, frame, ())
+        if not is_simple(frame) or frame.tracked:
             return None
         return required_members(self._texts, frame)
 

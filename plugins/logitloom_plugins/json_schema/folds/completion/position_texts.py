@@ -29,6 +29,7 @@ from logitloom_plugins.json_schema.folds.completion.string_texts import escape_j
 from logitloom_plugins.json_schema.folds.completion.value_texts import colon_jumps, value_jumps
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
+from logitloom_plugins.json_schema.folds.value_reader import OUTSIDE
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, relaid, relaid_within, settled
 from logitloom_plugins.json_schema.grammar.members import TruthVector
@@ -110,6 +111,10 @@ class Completions:
         self._of_position.clear()
         self._of_stack.clear()
 
+    def items_matter(self, position: Position) -> bool:
+        """Whether items that must not come again make a difference to the completion of a position."""
+        return self._different.matter(position)
+
     def of(self, position: Position) -> bytes | None:
         """A short text after which the whole value is complete; ``None`` if a bounded search finds none.
 
@@ -118,6 +123,8 @@ class Completions:
         """
         if self.memory.remembered > _MOST_REMEMBERED:
             self._forget()
+        if position.items.frame and not self._different.matter(position):
+            position = position._replace(items=OUTSIDE)
         if position not in self._of_position:
             machine, memory = self._machine, self.memory
             if position.items.frame:

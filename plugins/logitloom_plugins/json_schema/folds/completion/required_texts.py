@@ -6,18 +6,27 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, TypeGuard
 
-from logitloom_plugins.json_schema.folds.completion.completion_memory import ENTRY, MOST_WRITTEN
+from logitloom_plugins.json_schema.folds.completion.completion_memory import ENTRY, MOST_WRITTEN, shortlex
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
-from logitloom_plugins.json_schema.folds.completion.value_texts import short_values
+from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical
+from logitloom_plugins.json_schema.folds.completion.value_texts import short_values, values_in_order
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ColonState, ObjectState, State
-from logitloom_plugins.json_schema.schema.formula import Formula, ManyParts
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, ManyParts
 
-__all__ = ["bytes_from", "bytes_needed", "is_simple", "next_required", "required_items", "required_members"]
+__all__ = [
+    "bytes_from",
+    "bytes_needed",
+    "is_simple",
+    "next_required",
+    "only_contained",
+    "required_items",
+    "required_members",
+]
 
 #: So many required items or more are not searched for one by one.
 _MANY_ITEMS: Final = 64
@@ -56,13 +65,22 @@ def required_members(texts: LocalTexts, frame: ObjectFrame) -> list[bytes] | Non
     return found
 
 
-def required_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
+def required_items(texts: LocalTexts, frame: ArrayFrame, earlier: tuple[Canonical, ...]) -> list[bytes] | None:
     """The texts of the items that must still come in an array without alternatives.
 
     ``None`` if they are few, if one has no short text, or if all together are too long to be written.
+
+    Args:
+        texts: the short texts of states.
+        frame: the array.
+        earlier: the items that must not come again, if all items must be different.
     """
+    if frame.plan.distinct:
+        return _different_items(texts, frame, earlier)
+    if not frame.only_hard:
+        return _contained_items(texts, frame)
     more = frame.plan.least - frame.length
-    if more < _MANY_ITEMS or not frame.only_hard or frame.plan.distinct:
+    if more < _MANY_ITEMS:
         return None
     found, at, size = list[bytes](), frame, 0
     while len(found) < more and size < MOST_WRITTEN:
@@ -78,6 +96,58 @@ def required_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
         assert isinstance(following, ArrayFrame)
         at = following
     return found if size < MOST_WRITTEN else None
+
+
+def _different_items(texts: LocalTexts, frame: ArrayFrame, earlier: tuple[Canonical, ...]) -> list[bytes] | None:
+    """:func:`required_items` where all items must be different, and all that may come are alike.
+
+    Each is the first value of a list that has not come, so the items after one of them stay the same.
+    """
+    more, one = frame.plan.least - frame.length, item(frame)
+    if more <= 0 or one is None or not frame.only_hard or frame.length < frame.plan.varied:
+        return None
+    found, taken, size = list[bytes](), {*earlier}, 0
+    for _, text, value in values_in_order(texts, one.demand, 1 << (len(taken) + more).bit_length()):
+        if value not in taken:
+            taken.add(value)
+            found.append(text)
+            size += len(text) + 1
+            if len(found) == more or size >= MOST_WRITTEN:
+                break
+    return found if len(found) == more and size < MOST_WRITTEN else None
+
+
+def only_contained(frame: ArrayFrame) -> Atom | None:
+    """The one open formula of an array that counts the items which match a schema; ``None`` if that is not all.
+
+    All items that may come are alike.
+    """
+    soft = frame.soft
+    if isinstance(soft, bool) or soft[0] != "contains" or frame.extras or frame.length < frame.plan.varied:
+        return None
+    return soft
+
+
+def _contained_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
+    """:func:`required_items` where the one open formula counts the items that match a schema."""
+    one, plan, contained = item(frame), frame.plan, only_contained(frame)
+    if one is None or contained is None:
+        return None
+    _, _, least, most = contained
+    others = max(plan.least - frame.length - least, 0)
+    if least + others == 0 or (plan.most is not None and frame.length + least + others > plan.most):
+        return None
+    values = short_values(texts, one.demand)
+    matching, other = values.get((True,)), values.get((False,))
+    spare = others if most is None else min(others, most - least)
+    if (least and matching is None) or (other is None and (matching is None or spare < others)):
+        return None
+    if matching is not None and (other is None or shortlex(matching) < shortlex(other)):
+        least, others = least + spare, others - spare
+    # Of texts of one length the smallest is written.
+    parts = sorted([(b"%b," % text, text, count) for text, count in ((matching, least), (other, others)) if text])
+    size = sum([count * len(end) for end, _, count in parts])
+    return [text for _, text, count in parts for _ in range(count)] if size < MOST_WRITTEN else None
 
 
 def bytes_needed(texts: LocalTexts, frame: Frame) -> int:

@@ -14,13 +14,12 @@ from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.layout import COMPACT, settled
 from logitloom_plugins.json_schema.grammar.least_solution import Inquiry
-from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState, state_in
-from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["colon_jumps", "contents_of", "other_values", "short_values", "value_jumps"]
+__all__ = ["colon_jumps", "contents_of", "other_values", "short_values", "value_jumps", "values_in_order"]
 
 _LITERALS: Final = ("null", "false", "true")
 _BRACKETS: Final = (("object", b"{"), ("array", b"["))
@@ -119,22 +118,25 @@ def contents_of(texts: LocalTexts, demand: ValueConstraint) -> Iterator[tuple[Co
 
 def other_values(texts: LocalTexts, demand: ValueConstraint, items: tuple[Canonical, ...]) -> Texts:
     """By truth vector a short value that is none of some others."""
-    taken, values = frozenset(items), texts.values
-    found = {truth: text for truth, text in short_values(texts, demand).items() if canonical(text) not in taken}
-
-    def add(listed: list[tuple[Output, bytes, Canonical]]) -> None:
-        for truth, text, value in listed:
-            if value not in taken and truth not in found:
-                found[truth] = text
-                if not demand.extras:
-                    # There is one truth vector.
-                    return
-
-    for kind in _LITERALS:
-        formulas = values.of_type(demand, kind) if not found else ()
-        if formulas:
-            add([(tuple(extra is True for extra in formulas[1:]), kind.encode(), kind.encode())])
-    for content, quoted in contents_of(texts, demand) if not found else ():
-        if not found:
-            add(texts.contents.short_values(content, quoted, 1 << len(items).bit_length()))
+    taken, found = frozenset(items), Texts()
+    for truth, text, value in values_in_order(texts, demand, 1 << len(items).bit_length()):
+        if value not in taken and truth not in found:
+            found[truth] = text
+            if not demand.extras:
+                # There is one truth vector.
+                break
     return found
+
+
+def values_in_order(
+    texts: LocalTexts, demand: ValueConstraint, tries: int
+) -> Iterator[tuple[TruthVector, bytes, Canonical]]:
+    """Short values with their truth vectors: the shortest one of each, literals, and ``tries`` strings and numbers."""
+    for truth, text in short_values(texts, demand).items():
+        yield truth, text, canonical(text)
+    for kind in _LITERALS:
+        formulas = texts.values.of_type(demand, kind)
+        if formulas:
+            yield tuple([extra is True for extra in formulas[1:]]), kind.encode(), kind.encode()
+    for content, quoted in contents_of(texts, demand):
+        yield from texts.contents.short_values(content, quoted, tries)
