@@ -109,36 +109,58 @@ def lost_by_bytes(
     # A state that reads nothing counts as one between characters.
     between = (begins != -1).any(axis=1) | (table == -1).all(axis=1)
     at, inner = between.nonzero()[0], (~between).nonzero()[0]
-    lost = np.full((len(table), 3), ~_ZERO)
-    lost[:, 2] = EVERYTHING
-    if len(at) > _MOST_BETWEEN:
+    few = len(at) <= _MOST_BETWEEN
+    found: NDArray[np.uint64] | None
+    marks = given[at] & lost_above_ascii(table, byte_class, at) if few else given[at]
+    targets = table[np.ix_(at, ascii_part.columns)]
+    own = _own(targets < 0, marks, ascii_part)
+    if few:
+        within = np.maximum(table[np.ix_(inner, continuing)], -1)
+        found = _with_all_reached(own, _reached_between(at, inner, np.maximum(begins[at], -1), within))
+    elif targets.size > _MOST_ENTRIES:
+        return None
+    else:
         # Characters above ASCII that cannot leave the default transition lead where an ASCII character leads.
-        ascii_targets = table[np.ix_(at, ascii_part.columns)]
-        own = _own(ascii_targets < 0, given[at], ascii_part)
         place = np.full(len(table) + 1, len(at))
         place[at] = np.arange(len(at))
-        found = _rounds(own, place[np.maximum(ascii_targets, -1)]) if ascii_targets.size <= _MOST_ENTRIES else None
-        if found is None:
-            return None
-        lost[at] = found
-        return lost
+        found = _rounds(own, place[np.maximum(targets, -1)])
+    if found is None:
+        return None
+    lost = np.full((len(table), 3), ~_ZERO)
+    lost[:, 2] = EVERYTHING
+    lost[at] = found
+    return lost
+
+
+def _reached_between(
+    at: NDArray[np.intp], inner: NDArray[np.intp], begins: NDArray[np.int32], within: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """``[states, states]``: which states between characters whole characters lead to, each state itself included.
+
+    Args:
+        at: the states between characters.
+        inner: the other states.
+        begins: ``[states between characters, columns]``, the next states by first bytes of characters, -1 for none.
+        within: ``[other states, columns]``, the next states by later bytes of characters, -1 for none.
+    """
     # Per state the states between characters that a character leads to, as bits; a last one for the dead state.
-    leads = np.zeros(len(table) + 1, dtype=np.uint64)
+    leads = np.zeros(len(at) + len(inner) + 1, dtype=np.uint64)
     leads[at] = _EACH[: len(at)]
-    within = np.maximum(table[np.ix_(inner, continuing)], -1)
     # A character has at most three bytes after the first.
     for _ in range(3):
         leads[inner] = np.bitwise_or.reduce(leads[within], axis=1)
-    after = np.bitwise_or.reduce(leads[np.maximum(begins[at], -1)], axis=1)
-    reached = (after[:, None] & _EACH[: len(at)]).astype(bool) | np.eye(len(at), dtype=bool)
+    after = np.bitwise_or.reduce(leads[begins], axis=1)
+    reached: NDArray[np.bool_] = (after[:, None] & _EACH[: len(at)]).astype(bool) | np.eye(len(at), dtype=bool)
     while True:
         further = reached.astype(np.float32) @ reached.astype(np.float32) > 0
         if np.array_equal(further, reached):
-            break
+            return reached
         reached = further
-    marks = given[at] & lost_above_ascii(table, byte_class, at)
-    own = _own(table[np.ix_(at, ascii_part.columns)] < 0, marks, ascii_part)
-    lost[at] = np.bitwise_or.reduce(np.where(reached[:, :, None], own[None], _ZERO), axis=1)
+
+
+def _with_all_reached(own: NDArray[np.uint64], reached: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """``[states, 3]``: what each state loses, and what the states lose that it reaches."""
+    lost: NDArray[np.uint64] = np.bitwise_or.reduce(np.where(reached[:, :, None], own[None], _ZERO), axis=1)
     return lost
 
 
