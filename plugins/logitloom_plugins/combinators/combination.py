@@ -98,6 +98,7 @@ class Combination(Constraint):
         self.gives_way = any(inner is not None and inner.gives_way for inner in constraints)
         self.of_configuration = self.memory.remembering("token sets of configurations", self._of_configuration)
         self._of_state = self.memory.remembering("token sets", self._of_states)
+        self._within = self.memory.remembering("tokens within limits", self._find_within)
         self.crossing = self.memory.remembering("tokens that end free text", self._find_crossing)
         self.nodes_of_tokens = self.memory.remembering("nodes of tokens", self._nodes_of_tokens)
         if not any(self._viable(config) for config in self._automaton.start()):
@@ -304,6 +305,9 @@ class Combination(Constraint):
     def text_end(self, state: State) -> TextEnd:
         return self._automaton.text_end(state)
 
+    def _find_within(self, at: tuple[States, int]) -> NDArray[np.int32] | None:
+        return self._distances.within(*at)
+
     # --- distance to the end --------------------------------------------------------------------------------------
 
     @cached_property
@@ -320,6 +324,10 @@ class Combination(Constraint):
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         return self._distances.after(_configs(state))
+
+    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+        """By the constraints of sections that find such tokens together, and one by one where a section ends."""
+        return self._within((_configs(state), most))
 
     def most_after(self, state: State) -> int:
         return self._distances.most_after(_configs(state))

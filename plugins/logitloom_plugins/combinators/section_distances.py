@@ -200,23 +200,47 @@ class Distances:
 
     def after(self, configs: frozenset[SectionConfiguration]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids (ids that give way included), and :meth:`least` after each."""
+        return self._after(dict.fromkeys(configs))
+
+    def within(self, configs: frozenset[SectionConfiguration], most: int) -> NDArray[np.int32] | None:
+        """The ids of :meth:`after` after which at most so many tokens are needed; ``None`` if no constraint tells."""
+        inside = {config: self._inner_within(config, most) for config in configs}
+        if all(found is None for found in inside.values()):
+            return None
+        ids, needed = self._after(inside)
+        return ids[needed <= most]
+
+    def _inner_within(self, config: SectionConfiguration, most: int) -> NDArray[np.int32] | None:
+        """The ids that stay in a section and fit, as its constraint finds them."""
+        inner, part = self._constraints[config.section], self._parts[config.section]
+        if inner is None or part.matcher is not None or not _is_inside(config, part):
+            return None
+        least = np.append(np.arange(most + 1), UNKNOWN - 1)
+        fits = self._from_inner(config.section, config.spent + 1, least) <= most
+        count = int(fits.sum())
+        # A section that is left with a budget spent may need fewer tokens where its inner text needs more.
+        return inner.allowed_within(config.state, count - 1) if fits[:count].all() and count <= most + 1 else None
+
+    def _after(
+        self, inside: dict[SectionConfiguration, NDArray[np.int32] | None]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """:meth:`after` for configurations, each with the ids of :meth:`_inner_within`, after which 0 is returned."""
         combination = self._combination
         needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int64)
-        for config in configs:
-            np.minimum(needed, self._after_one(config), out=needed)
-        ids = combination.allowed(configs).listed(combination.vocab_size)
+        for config, kept in inside.items():
+            np.minimum(needed, self._after_one(config, kept), out=needed)
+        ids = combination.allowed(frozenset(inside)).listed(combination.vocab_size)
         if combination.gives_way:
             ids = np.union1d(ids, (needed < UNKNOWN).nonzero()[0]).astype(np.int32)
         return ids, needed.take(ids).astype(np.int32)
 
-    def _after_one(self, config: SectionConfiguration) -> NDArray[np.int64]:
+    def _after_one(self, config: SectionConfiguration, kept: NDArray[np.int32] | None) -> NDArray[np.int64]:
         """``[vocab_size]``: :meth:`least` after each token of one configuration, :data:`UNKNOWN` if not allowed."""
         combination = self._combination
         needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int64)
         part = self._parts[config.section]
-        inside = config.exit < 0 and config.hold < 0 and not part.ends and not config.over and not part.follows
-        if inside:
-            others: Iterable[int] = self._stay(config, part, needed)
+        if _is_inside(config, part):
+            others: Iterable[int] = self._stay(config, part, needed, kept)
         elif part.follows and config.exit < 0 and config.hold < 0:
             others = ()
             ids, states, which = combination.successors(config)
@@ -227,23 +251,32 @@ class Distances:
             needed[token] = self.least(combination.read([config], token)[0])
         return needed
 
-    def _stay(self, config: SectionConfiguration, part: SectionAutomaton, needed: NDArray[np.int64]) -> list[int]:
+    def _stay(
+        self,
+        config: SectionConfiguration,
+        part: SectionAutomaton,
+        needed: NDArray[np.int64],
+        kept: NDArray[np.int32] | None,
+    ) -> list[int]:
         """Set the tokens needed after each token that stays in the section; return the tokens that leave the
         section.
         """
         combination, section = self._combination, config.section
         inner = self._constraints[section]
-        ids, others = combination.inside(config), list[int]()
-        least = np.zeros(len(ids), dtype=np.int32)
-        if inner is not None:
-            listed, least = inner.least_after(config.state)
-            if part.matcher is None:
-                ids = listed
-            else:
-                kept = np.zeros(combination.vocab_size, dtype=bool)
-                kept[ids] = True
-                ids, least = listed[kept[listed]], least[kept[listed]]
-        needed[ids] = self._from_inner(section, config.spent + 1, least)
+        others, free = list[int](), np.zeros(combination.vocab_size, dtype=bool)
+        if kept is not None:
+            needed[kept] = 0
+        elif inner is None:
+            free[combination.inside(config)] = True
+            needed[free] = self._from_inner(section, config.spent + 1, np.zeros(1))[0]
+        else:
+            ids, least = inner.least_after(config.state)
+            if part.matcher is not None:
+                free[combination.inside(config)] = True
+                ids, least = ids[free[ids]], least[free[ids]]
+                free[:] = False
+                free[ids[least == 0]] = True
+            needed[ids] = self._from_inner(section, config.spent + 1, least)
         known: dict[States, int] = {}
         for tokens_across, reached in combination.crossed(config):
             if self._automaton.decided:  # which readings remain depends on all of them
@@ -254,8 +287,7 @@ class Distances:
             for token in tokens_across:
                 needed[token] = min(int(needed[token]), known[reached])
         if part.matcher is not None and config.node is not None:
-            left, free = _left(part, config.spent + 1), np.zeros(combination.vocab_size, dtype=bool)
-            free[ids[least == 0]] = True
+            left = _left(part, config.spent + 1)
             for tokens, node in self._nodes_after(section, config.node):
                 tokens = tokens[free[tokens]]
                 if len(tokens):
@@ -361,6 +393,11 @@ class Distances:
                     waiting += further[at]
             found.append(most)
         return found
+
+
+def _is_inside(config: SectionConfiguration, part: SectionAutomaton) -> bool:
+    """Whether the text of a section goes on, which has an end of its own."""
+    return config.exit < 0 and config.hold < 0 and not part.ends and not config.over and not part.follows
 
 
 def _left(part: SectionAutomaton, spent: int) -> int | None:

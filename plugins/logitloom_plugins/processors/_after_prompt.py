@@ -176,6 +176,10 @@ class AfterPrompt(Constraint):
         """As the inner constraint says, the tokens of the rest included."""
         return self._of(state).least_after(state)
 
+    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+        """As the inner constraint says, the tokens of the rest included."""
+        return self._of(state).allowed_within(state, most)
+
     def most_after(self, state: State) -> int:
         """As the inner constraint says, the tokens of the rest included."""
         return self._of(state).most_after(state)

@@ -94,6 +94,37 @@ def test_the_limit_of_the_loop_is_kept(name: str, strategy: Any) -> None:
         assert limited.may_end(state)
 
 
+LARGE = ("regex", {"pattern": ".{0,300}-ab(?:then|é?b){3}"})
+AROUND: dict[str, tuple[str, dict[str, Any]]] = {
+    "thinking": ("thinking", {"budget": 4, "then": LARGE, "begin": "outside"}),
+    "until": ("until", {"trigger": "--", "inner": LARGE, "then": ("choice", {"choices": ["abba", "c"]})}),
+    "after": ("after", {"trigger": "ab", "inner": LARGE}),
+    "budget": ("budget", {"n": 5, "text": "then", "then": ("regex", {"pattern": "[0-9]{2}"}), "inner": LARGE}),
+    "short budget": ("budget", {"n": 2, "inner": LARGE, "then": LARGE}),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_sections_of_large_patterns_allow_the_tokens_that_fit(name: str) -> None:
+    inner: Any = processors.load(AROUND[name], tokenizer=WORDS).links[0].processor
+    inner = inner.constraint(WORDS, WORDS.size)
+    dice, told = random.Random(name), 0
+    for _ in range(4):
+        state = inner.advance(inner.start(), WORDS.token_bytes.index(b"ab")) if name == "after" else inner.start()
+        for _ in range(9):
+            ids, after = inner.least_after(state)
+            for most in range(12):
+                found = inner.allowed_within(state, most)
+                assert found is None or found.tolist() == ids[after <= most].tolist()
+                told += found is not None
+            if not len(ids):
+                break
+            # Rare ends of sections are often taken.
+            near = ids[after == after.min()] if dice.random() < 0.4 else ids
+            state = inner.advance(state, dice.choice(near.tolist()))
+    assert told
+
+
 class Silent(Constraint):
     """``ab``, without a word about how far its end is."""
 
