@@ -16,7 +16,7 @@ from logitloom.constraints.memory import ConstraintMemory, StateNode
 from logitloom.constraints.token_limit import row_limits
 from logitloom.errors import GenerationError
 from logitloom_plugins.combinators import FinishWithin
-from logitloom_plugins.json_schema.folds.completion import content_texts, member_texts, position_texts
+from logitloom_plugins.json_schema.folds.completion import content_texts, member_texts, position_texts, value_texts
 from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
@@ -151,6 +151,22 @@ def test_positions_in_strings_are_counted_once_per_state(monkeypatch: pytest.Mon
     assert len(ids) > 500
     assert needed.max() <= 5
     assert read["calls"] < 20
+
+
+def test_short_values_of_members_that_are_not_asked_for_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {name: {"type": "object", "required": [name], "properties": {name: {"minimum": 7}}} for name in NAMES}
+    schema = {"type": "object", "properties": others, "anyOf": [{"required": [NAMES[3]]}, {"required": ["other"]}]}
+    found, find = Counter[str](), value_texts._find
+
+    def counted(texts: Any, demand: Any, before: Any) -> Any:
+        found["values"] += 1
+        return find(texts, demand, before)
+
+    monkeypatch.setattr(value_texts, "_find", counted)
+    constraint = constraint_of(schema)
+    text = constraint.schema.completion(constraint.start())
+    assert json.loads(text or b"").keys() == {"other"}
+    assert found["values"] < 10
 
 
 def test_strings_in_items_that_cannot_come_again_are_walked_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "ObjectMember",
     "ObjectPlan",
     "ObjectPlans",
+    "asked_names",
     "counted",
     "end_object",
     "member",
@@ -404,6 +405,15 @@ def next_members(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label
             yield label, found
     if _skipped(plans, frame, len(plan.names), frames) is not None:
         yield from _undeclared(plans, frame)
+
+
+def asked_names(frame: ObjectFrame) -> frozenset[str] | None:
+    """The names of members that an open object may require; ``None`` if any member may count."""
+    if frame.plan.least:
+        return None
+    every = [atom for formula in frame.open_formulas for atom in atoms(formula)]
+    required = frame.plan.required_names(frame.position, frame.missing)
+    return frozenset([*required, *[atom[1] for atom in every if atom[0] == "req"]])
 
 
 def members_here(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label, ObjectMember]]:

@@ -26,7 +26,7 @@ from logitloom_plugins.json_schema.folds.completion.required_texts import (
     required_items,
     required_members,
 )
-from logitloom_plugins.json_schema.folds.completion.short_contents import canonical
+from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical, canonical
 from logitloom_plugins.json_schema.folds.completion.value_texts import other_values, short_values
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, ArrayMember, item
@@ -58,6 +58,31 @@ class _Place(NamedTuple):
     begun: bool
 
 
+class _Coming(NamedTuple):
+    """A member that may come next.
+
+    Attributes:
+        name: its name; of items empty.
+        begin: its text up to the value.
+        member: the member.
+        names: the names that must not come after it.
+        items: the items before it that must not come again.
+        values: finds short values of it by truth vector.
+    """
+
+    name: str
+    begin: bytes
+    member: ObjectMember | ArrayMember
+    names: frozenset[str]
+    items: tuple[Canonical, ...]
+    values: Callable[[], Texts]
+
+
+#: A text in the order in which texts are looked at: a lower bound on its bytes, the text, a number that no other has,
+#: and a place, a member whose value comes, or a function that finds the place.
+_Begun = tuple[int, bytes, int, _Place | _Coming | Callable[[], _Place | None]]
+
+
 def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
     """The jumps to the end of an open object or array."""
     assert isinstance(state, ObjectState | ArrayState)
@@ -79,25 +104,68 @@ def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]
     return ends_of(texts.memory.recalled(rests, key, partial(_search, texts, key)))
 
 
+class _Queue:
+    """Texts in the order of a lower bound on their bytes.
+
+    Args:
+        texts: the short texts of states.
+        start: where the search begins.
+
+    Attributes:
+        work: the work of adding texts.
+    """
+
+    def __init__(self, texts: LocalTexts, start: _Place) -> None:
+        frame = start.frame
+        self._texts = texts
+        self._order = itertools.count()
+        self.waiting: list[_Begun] = [(bytes_needed(texts, frame), b"", next(self._order), start)]
+        self._must_differ = isinstance(frame, ArrayFrame) and frame.plan.distinct
+        self._asked = None if isinstance(frame, ArrayFrame) else objects.asked_names(frame)
+        self.work = 0
+
+    def add_members(self, bound: int, text: bytes, place: _Place) -> None:
+        """Add the members that may come next."""
+        needed = None
+        for coming in _members(self._texts, place):
+            longer = text + (b"," if place.phase == "next" else b"") + coming.begin
+            if self._asked is None or coming.name in self._asked:
+                # The first member is counted with a comma that it does not need.
+                self.add_values(bound - 1, longer, coming)
+                continue
+            # The value of a member that is not asked for is found where one byte of it may be in the shortest text.
+            needed = bytes_needed(self._texts, place.frame) if needed is None else needed
+            least = max(bound - 1, len(longer) + 1 + needed)
+            heapq.heappush(self.waiting, (least, longer, next(self._order), coming))
+
+    def add_values(self, bound: int, text: bytes, coming: _Coming) -> None:
+        """Add the short values of a member."""
+        for answer, value in coming.values().items():
+            longer = text + value
+            self.work += MEMBER + len(longer) // COPIED
+            items = (*coming.items, canonical(value)) if self._must_differ else ()
+            after = partial(_after, self._texts, coming.member, answer, Taken(coming.names, items))
+            heapq.heappush(self.waiting, (max(len(longer), bound), longer, next(self._order), after))
+
+
 def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
     """The texts to the end of an open object or array, and the work of finding them: an A* search through the members.
 
     Texts are taken in the order of their length plus a lower bound on the bytes that their object still needs.
     """
     end = b"]" if isinstance(start.frame, ArrayFrame) else b"}"
-    must_differ = isinstance(start.frame, ArrayFrame) and start.frame.plan.distinct
     found: Texts = {}
     sought = _reachable_ends(texts, start.frame)
-    order = itertools.count()
-    least = bytes_needed(texts, start.frame)
-    queue: list[tuple[int, bytes, int, _Place | Callable[[], _Place | None]]] = [(least, b"", next(order), start)]
+    queue = _Queue(texts, start)
     seen: set[Hashable] = set()
     # Finding out where members lead counts separately: it does not end the search.
-    work = led = 0
-    weight = MEMBER + _parts_of(start.frame)
-    while queue and work < MOST_SEARCHED:
-        texts.memory.check(work + led)
-        bound, text, number, place = heapq.heappop(queue)
+    led, weight = 0, MEMBER + _parts_of(start.frame)
+    while queue.waiting and queue.work < MOST_SEARCHED:
+        texts.memory.check(queue.work + led)
+        bound, text, number, place = heapq.heappop(queue.waiting)
+        if isinstance(place, _Coming):
+            queue.add_values(bound, text, place)
+            continue
         if not isinstance(place, _Place):
             # Where a member leads is found for the few members that come first. The bound there may be larger.
             reached = place()
@@ -106,10 +174,10 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
                 continue
             place, more = reached, len(text) + bytes_needed(texts, reached.frame)
             if more > bound:
-                heapq.heappush(queue, (more, text, number, place))
+                heapq.heappush(queue.waiting, (more, text, number, place))
                 continue
         frame, phase, taken, line = place
-        work += MEMBER
+        queue.work += MEMBER
         mark = frame, phase, taken.names
         if mark in seen:
             continue
@@ -119,18 +187,9 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
             found.setdefault(truth, text + end)
             if len(found) >= sought:
                 break
-        if line and phase == "next":
-            continue
-        for begin, member, names, written in _members(texts, place):
-            separator = b"," if phase == "next" else b""
-            for answer, value in written.items():
-                longer = text + separator + begin + value
-                work += MEMBER + len(longer) // COPIED
-                items = (*taken.items, canonical(value)) if must_differ else ()
-                after = partial(_after, texts, member, answer, Taken(names, items))
-                # The first member is counted with a comma that it does not need.
-                heapq.heappush(queue, (max(len(longer), bound - 1), longer, next(order), after))
-    return found, work + led
+        if not (line and phase == "next"):
+            queue.add_members(bound, text, place)
+    return found, queue.work + led
 
 
 def _parts_of(frame: Frame) -> int:
@@ -158,15 +217,8 @@ def _reachable_ends(texts: LocalTexts, frame: Frame) -> int:
     return len({values.end(each) for each in reached} - {None})
 
 
-def _members(
-    texts: LocalTexts, place: _Place
-) -> Iterator[tuple[bytes, ObjectMember | ArrayMember, frozenset[str], Texts]]:
-    """The members that may come next.
-
-    Yields:
-        The text of the member up to the value, the member, the names that must not come after the member, and short
-        values of the member by truth vector.
-    """
+def _members(texts: LocalTexts, place: _Place) -> Iterator[_Coming]:
+    """The members that may come next."""
     frame, taken = place.frame, place.taken
     must_come = place.phase == "comma" or place.begun
     if isinstance(frame, ObjectFrame):
@@ -174,13 +226,13 @@ def _members(
         return
     one = item(frame)
     if one is not None and (must_come or not frame.only_hard or texts.values.end(frame) is None):
-        short = short_values(texts, one.demand)
-        yield b"", one, taken.names, other_values(texts, one.demand, taken.items) if frame.plan.distinct else short
+        values = partial(short_values, texts, one.demand)
+        if frame.plan.distinct:
+            values = partial(other_values, texts, one.demand, taken.items)
+        yield _Coming("", b"", one, taken.names, taken.items, values)
 
 
-def _named_members(
-    texts: LocalTexts, frame: ObjectFrame, names: frozenset[str], must_come: bool
-) -> Iterator[tuple[bytes, ObjectMember, frozenset[str], Texts]]:
+def _named_members(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str], must_come: bool) -> Iterator[_Coming]:
     keys = frame.plan.keys
     members = objects.next_members(texts.values, frame)
     if is_simple(frame):
@@ -199,4 +251,4 @@ def _named_members(
         if not (once and name in names):
             more = names | {name} if once else names
             begin = b'"%b":' % texts.contents.escaped(name.encode())
-            yield begin, member, more, short_values(texts, member.demand)
+            yield _Coming(name, begin, member, more, (), partial(short_values, texts, member.demand))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.layout import COMPACT, settled
 from logitloom_plugins.json_schema.grammar.least_solution import Inquiry
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectMember
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState, state_in
 from logitloom_plugins.json_schema.values.strings import Content
@@ -100,8 +101,14 @@ def _demands_within(texts: LocalTexts, frame: Frame) -> Iterator[ValueConstraint
         one = item(frame)
         if one is not None:
             yield one.demand
+        return
+    asked = objects.asked_names(frame)
+    if asked is None:
+        members: Iterable[ObjectMember | None] = (each for _, each in objects.next_members(texts.values, frame))
     else:
-        for _, member in objects.next_members(texts.values, frame):
+        members = [objects.member(texts.values, frame, ("name", name)) for name in sorted(asked)]
+    for member in members:
+        if member is not None:
             yield member.demand
 
 
