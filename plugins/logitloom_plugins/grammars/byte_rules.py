@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -51,6 +51,8 @@ _BITS: Final = [1 << byte for byte in range(256)]
 _MOST_FOLLOWED: Final = 2_000_000
 #: ``ORDER[rank]`` is the byte with a rank in ``BYTE_ORDER``.
 ORDER: Final = bytes(sorted(range(256), key=BYTE_ORDER.__getitem__))
+#: The text of each byte, by rank.
+_RANKS: Final = [bytes((BYTE_ORDER[byte],)) for byte in range(256)]
 
 
 class NodeDraft(NamedTuple):
@@ -102,6 +104,10 @@ class ByteRules:
         self.called: list[int] = [-1, -1]
         self._follow: list[list[int]] = [[], []]
         self.last: list[bool] = [False, True]
+        #: By position whether it is inside a literal: exactly the next position follows.
+        self._inside = bytearray(2)
+        #: By the last position of a literal the text of the literal.
+        self._literals: dict[int, bytes] = {}
         self._links = 0
         self.start = self._number[grammar.start]
         self.first: list[tuple[int, ...]] = []
@@ -117,9 +123,14 @@ class ByteRules:
             waiting += list(self._made.values())[before:]
         self._follow[BEGIN] = list(self.first[self.start])
         self.last[BEGIN] = grammar.start in self._empty
-        self.follow: list[tuple[int, ...]] = [tuple(dict.fromkeys(after)) for after in self._follow]
+        self.follow: list[tuple[int, ...]] = [
+            tuple(dict.fromkeys(after)) if len(after) > 1 else tuple(after) for after in self._follow
+        ]
         known: dict[tuple[tuple[int, ...], bool], int] = {}
-        self.alike = [known.setdefault((self.follow[at], self.last[at]), at) for at in range(len(self.follow))]
+        self.alike = [
+            at if inside else known.setdefault((self.follow[at], self.last[at]), at)
+            for at, inside in enumerate(self._inside)
+        ]
         self.byte_class = _byte_classes(self.mask)
         self._followed = 0
         self._text_bytes = 0
@@ -138,6 +149,7 @@ class ByteRules:
         self.called.append(called)
         self._follow.append([])
         self.last.append(False)
+        self._inside.append(False)
         return len(self.mask) - 1
 
     def _link(self, before: list[int], after: list[int]) -> None:
@@ -226,53 +238,49 @@ class ByteRules:
         self._follow += ([position] for position in range(begin + 1, end))
         self._follow.append([])
         self.last += [False] * len(text)
+        self._inside += b"\1" * (len(text) - 1) + b"\0"
+        self._literals[end - 1] = text
         return NodeDraft(False, [begin], [end - 1])
 
     # --- shortest texts -------------------------------------------------------------------------------------------
 
     def _shortest(self, usable: Iterable[int]) -> list[bytes | None]:
         """:attr:`rest`."""
-        kept = sum(1 << byte for byte in set(usable))
+        usable = set(usable)
+        kept = sum(1 << byte for byte in usable)
         #: A shortest text of each byte set, by rank; ``None`` for a named rule, and if no usable byte is in it.
         ranks = [_least_rank(mask & kept) for mask in self.mask]
         rest: list[bytes | None] = [None] * len(self.mask)
         texts: list[bytes | None] = [None] * len(self.first)
-        before: list[list[int]] = [[] for _ in self.mask]
-        for position, after in enumerate(self.follow):
-            for each in after:
-                before[each].append(position)
-        heads: list[list[int]] = [[] for _ in self.mask]
-        for rule, first in enumerate(self.first):
-            for position in first:
-                heads[position].append(rule)
-        callers: list[list[int]] = [[] for _ in self.first]
-        for position, rule in enumerate(self.called):
-            if rule >= 0:
-                callers[rule].append(position)
+        before, heads, callers = self._backwards()
         # Entries are a length, a text, and the owner of the text: a position, or a rule by its complement.
         heap: list[tuple[int, bytes, int]] = [(0, b"", at) for at, last in enumerate(self.last) if last]
-        only_one = [len(after) == 1 and not last for after, last in zip(self.follow, self.last, strict=True)]
 
         def reached(position: int) -> None:
             """Offer the text from a position on to the positions and rules before it, if the whole text is known."""
-            waiting = [position]
-            while waiting:
-                position = waiting.pop()
-                rule = self.called[position]
-                own, after = (ranks[position] if rule < 0 else texts[rule]), rest[position]
-                if own is None or after is None:
-                    continue
-                text = own + after
-                for each in before[position]:
-                    if only_one[each]:  # no other text competes
-                        rest[each] = text
-                        self._add_text(text)
-                        waiting.append(each)
-                    elif rest[each] is None:
-                        heapq.heappush(heap, (len(text), text, each))
-                for each in heads[position]:
-                    if texts[each] is None:
-                        heapq.heappush(heap, (len(text), text, ~each))
+            rule = self.called[position]
+            own, after = (ranks[position] if rule < 0 else texts[rule]), rest[position]
+            if own is None or after is None:
+                return
+            literal = self._literals.get(position, b"")
+            for byte in reversed(literal[1:]):
+                if byte not in usable:
+                    return
+                position -= 1
+                # No other text competes inside a literal.
+                rest[position] = after = _RANKS[byte] + after
+                self._add_text(after)
+            if literal:
+                if literal[0] not in usable:
+                    return
+                own = _RANKS[literal[0]]
+            text = own + after
+            for each in before[position]:
+                if rest[each] is None:
+                    heapq.heappush(heap, (len(text), text, each))
+            for each in heads[position]:
+                if texts[each] is None:
+                    heapq.heappush(heap, (len(text), text, ~each))
 
         while heap:
             _, text, what = heapq.heappop(heap)
@@ -288,6 +296,26 @@ class ByteRules:
                 for position in callers[~what]:
                     reached(position)
         return rest
+
+    def _backwards(self) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+        """By position the positions before it and the rules that begin with it, and by rule where it is named."""
+        before: list[list[int]] = [[] for _ in self.mask]
+        for position in self._outside():
+            for each in self.follow[position]:
+                before[each].append(position)
+        heads: list[list[int]] = [[] for _ in self.mask]
+        for rule, first in enumerate(self.first):
+            for position in first:
+                heads[position].append(rule)
+        callers: list[list[int]] = [[] for _ in self.first]
+        for position, rule in enumerate(self.called):
+            if rule >= 0:
+                callers[rule].append(position)
+        return before, heads, callers
+
+    def _outside(self) -> Iterator[int]:
+        """The positions that are not inside a literal."""
+        return (position for position, inside in enumerate(self._inside) if not inside)
 
     def _add_text(self, text: bytes) -> None:
         """Count a shortest text that is found."""
@@ -313,9 +341,10 @@ class ByteRules:
             for rule, mask in enumerate(begins)
         ]
         found = [[0] * len(members) for _ in range(len(members) + 1)]
-        for position, after in enumerate(self.follow):
+        # Inside a literal the shortest completion only becomes shorter.
+        for position in self._outside():
             grown: dict[int, int] = {}
-            for at in after:
+            for at in self.follow[position]:
                 rule, more = self.called[at], rest[at] - rest[position]
                 if rule < 0 and more <= 0:
                     continue

@@ -204,12 +204,19 @@ def pruned(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
             part = cut(node.part)
             if part is None:
                 return RuleSequence(()) if node.least == 0 else None
-            return replace(node, part=part)
-        if isinstance(node, RuleChoice):
-            options = tuple(option for part in node.options if (option := cut(part)) is not None)
-            return None if not options else options[0] if len(options) == 1 else RuleChoice(options)
-        parts = [cut(part) for part in node.parts]
-        return None if None in parts else RuleSequence(tuple(part for part in parts if part is not None))
+            return node if part is node.part else replace(node, part=part)
+        parts = tuple([kept for part in children(node) if (kept := cut(part)) is not None])
+        if isinstance(node, RuleSequence):
+            if len(parts) < len(node.parts):
+                return None
+            return node if all(map(operator.is_, parts, node.parts)) else RuleSequence(parts)
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        return (
+            node
+            if len(parts) == len(node.options) and all(map(operator.is_, parts, node.options))
+            else RuleChoice(parts)
+        )
 
     reached: dict[str, Node] = {}
     waiting = [grammar.start]
@@ -217,7 +224,11 @@ def pruned(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
         name = waiting.pop()
         if name not in reached:
             reached[name] = cut(grammar.rules[name]) or RuleChoice(())
-            waiting += references(reached[name])
+            # What both grammars remember of their rules is found once where nothing is cut.
+            same = reached[name] is grammar.rules[name]
+            waiting += grammar.named[name] if same else references(reached[name])
+    if len(reached) == len(grammar.rules) and all(reached[name] is node for name, node in grammar.rules.items()):
+        return grammar
     return ContextFreeGrammar({name: reached[name] for name in grammar.rules if name in reached}, grammar.start)
 
 
