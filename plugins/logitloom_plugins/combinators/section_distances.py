@@ -200,15 +200,23 @@ class Distances:
 
     def after(self, configs: frozenset[SectionConfiguration]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids (ids that give way included), and :meth:`least` after each."""
-        return self._after(dict.fromkeys(configs))
+        combination = self._combination
+        needed = self._needed(dict.fromkeys(configs))
+        ids = combination.allowed(configs).listed(combination.vocab_size)
+        if combination.gives_way:
+            ids = np.union1d(ids, (needed < UNKNOWN).nonzero()[0]).astype(np.int32)
+        return ids, needed.take(ids).astype(np.int32)
 
     def within(self, configs: frozenset[SectionConfiguration], most: int) -> NDArray[np.int32] | None:
         """The ids of :meth:`after` after which at most so many tokens are needed; ``None`` if no constraint tells."""
         inside = {config: self._inner_within(config, most) for config in configs}
         if all(found is None for found in inside.values()):
             return None
-        ids, needed = self._after(inside)
-        return ids[needed <= most]
+        combination = self._combination
+        fit = self._needed(inside) <= most
+        if combination.longest and not combination.gives_way:
+            fit &= combination.allowed(configs).mask(combination.vocab_size)
+        return fit.nonzero()[0].astype(np.int32)
 
     def _inner_within(self, config: SectionConfiguration, most: int) -> NDArray[np.int32] | None:
         """The ids that stay in a section and fit, as its constraint finds them."""
@@ -221,18 +229,16 @@ class Distances:
         # A section that is left with a budget spent may need fewer tokens where its inner text needs more.
         return inner.allowed_within(config.state, count - 1) if fits[:count].all() and count <= most + 1 else None
 
-    def _after(
-        self, inside: dict[SectionConfiguration, NDArray[np.int32] | None]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """:meth:`after` for configurations, each with the ids of :meth:`_inner_within`, after which 0 is returned."""
-        combination = self._combination
-        needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int64)
+    def _needed(self, inside: dict[SectionConfiguration, NDArray[np.int32] | None]) -> NDArray[np.int64]:
+        """``[vocab_size]``: :meth:`least` after each token, :data:`UNKNOWN` if not allowed.
+
+        Args:
+            inside: the configurations, each with the ids of :meth:`_inner_within`, after which the number is 0.
+        """
+        needed = np.full(self._combination.vocab_size, UNKNOWN, dtype=np.int64)
         for config, kept in inside.items():
             np.minimum(needed, self._after_one(config, kept), out=needed)
-        ids = combination.allowed(frozenset(inside)).listed(combination.vocab_size)
-        if combination.gives_way:
-            ids = np.union1d(ids, (needed < UNKNOWN).nonzero()[0]).astype(np.int32)
-        return ids, needed.take(ids).astype(np.int32)
+        return needed
 
     def _after_one(self, config: SectionConfiguration, kept: NDArray[np.int32] | None) -> NDArray[np.int64]:
         """``[vocab_size]``: :meth:`least` after each token of one configuration, :data:`UNKNOWN` if not allowed."""

@@ -136,6 +136,8 @@ def _leads(trie: Trie, nodes: NDArray[Any], away: NDArray[np.int64], layers: Lay
     above = trie.marks.take(nodes) & (HIGH_WORD | HIGH_OTHER) > 0
     found: NDArray[np.bool_] = trie.height.take(nodes) >= away
     for layer in range(len(layers.low)):
+        if not found.any():
+            break
         reads = ((low & layers.low[layer]) | (high & layers.high[layer]) > 0) | (above & layers.above[layer])
         found &= reads | (away <= layer)
     return found
