@@ -45,10 +45,10 @@ class PositionCompletions:
         self._nfa, self._edges = nfa, (sources, targets)
         #: The positions before each position, one after the other, and where those of each begin.
         self._before = sources.take(order).tolist(), np.searchsorted(targets.take(order), np.arange(count + 1)).tolist()
-        #: The positions in the order of their texts; by position its place in this order, and the position that reads
-        #: the second character of its text.
+        #: The positions in the order of their texts; by position its place in this order, the bytes of its text, and
+        #: the position that reads the second character of the text.
         self._ranked: list[int] = []
-        self._rank = [0] * count
+        self._rank, self._size = [0] * count, [0] * count
         self._next = [END_POSITION] * count
         self._find()
         above_ascii = any(chars.high.ranges for chars in nfa.sets)
@@ -58,7 +58,9 @@ class PositionCompletions:
         self._rest_of_character = 3 if above_ascii else 0
 
     def _find(self) -> None:
-        ordered = {text: text.translate(BYTE_ORDER) for text in set(self._text)}
+        ordered = {text: (len(text), text.translate(BYTE_ORDER)) for text in set(self._text)}
+        of_text = [ordered[text] for text in self._text]
+        before, starts = self._before
         seen = bytearray(len(self._text))
         seen[END_POSITION] = True
         by_size: dict[int, list[tuple[bytes, int, int]]] = {0: [(b"", 0, END_POSITION)]}
@@ -68,17 +70,13 @@ class PositionCompletions:
             for _, _, position in sorted(by_size.pop(size, ())):
                 rank = self._rank[position] = len(self._ranked)
                 self._ranked.append(position)
-                for each in self._before_of(position):
+                self._size[position] = size
+                for each in before[starts[position] : starts[position + 1]]:
                     if not seen[each]:
                         seen[each], self._next[each] = True, position
-                        text = self._text[each]
-                        by_size.setdefault(size + len(text), []).append((ordered[text], rank, each))
+                        length, text = of_text[each]
+                        by_size.setdefault(size + length, []).append((text, rank, each))
             size += 1
-
-    def _before_of(self, position: int) -> list[int]:
-        before: list[int]
-        before, starts = self._before
-        return before[starts[position] : starts[position + 1]]
 
     def distances(self, tokens: TextTokens) -> PositionDistances | None:
         """How many tokens the texts of positions need.
@@ -88,19 +86,26 @@ class PositionCompletions:
         """
         if not self._used <= tokens.single:
             return None
-        (needed, exact), sizes = self._tokens_of_texts(tokens), [0] * len(self._text)
-        for position in self._ranked[1:]:
-            sizes[position] = len(self._text[position]) + sizes[self._next[position]]
-        farthest = [-1] * len(needed)
-        for position in sorted(self._ranked, key=needed.__getitem__, reverse=True):
-            most, waiting = needed[position], [position]
+        needed, exact = self._tokens_of_texts(tokens)
+        farthest = [each + self._rest_of_character for each in self._farthest(needed)]
+        return PositionDistances(self._nfa, self._edges, needed, exact, self._size, farthest, tokens.longest)
+
+    def _farthest(self, needed: list[int]) -> list[int]:
+        """By position the most tokens that any position reached from it needs."""
+        before, starts = self._before
+        sources, targets = self._edges
+        # Often most positions need the most tokens. What leads to them is found without following each.
+        largest = np.array(needed) == max(needed)
+        farthest: list[int] = np.where(largest, max(needed), -1).tolist()
+        above = np.unique(sources[largest.take(targets) & ~largest.take(sources)]).tolist()
+        others = sorted([each for each in self._ranked if farthest[each] < 0], key=needed.__getitem__, reverse=True)
+        for most, waiting in [(max(needed), above), *[(needed[each], [each]) for each in others]]:
             while waiting:
                 at = waiting.pop()
                 if farthest[at] < 0:
                     farthest[at] = most
-                    waiting += self._before_of(at)
-        farthest = [each + self._rest_of_character for each in farthest]
-        return PositionDistances(self._nfa, self._edges, needed, exact, sizes, farthest, tokens.longest)
+                    waiting += before[starts[at] : starts[at + 1]]
+        return farthest
 
     def _tokens_of_texts(self, tokens: TextTokens) -> tuple[list[int], bool]:
         """By position the fewest tokens that write its text, or the bytes of the text; and whether it is the former."""
