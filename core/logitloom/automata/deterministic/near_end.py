@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +12,7 @@ from logitloom.automata.deterministic.position_runs import PositionRuns
 from logitloom.automata.deterministic.subsets import SubsetAutomaton
 from logitloom.automata.patterns.position_completions import PositionCompletions
 from logitloom.automata.patterns.position_distances import PositionDistances
-from logitloom.contract import Layers, NearEnd, Run, State
+from logitloom.contract import UNKNOWN, Layers, NearEnd, Run, State
 
 __all__ = ["PositionsNearEnd"]
 
@@ -37,11 +36,19 @@ class PositionsNearEnd(NearEnd):
     ) -> None:
         self._subsets, self._runs = subsets, runs
         self._completions, self._distances = completions, distances
+        self._known: tuple[int, int, NDArray[np.bool_]] | None = None
 
-    @cached_property
-    def _along(self) -> NDArray[np.int64]:
-        """``[lengths, positions]``: the most tokens that are needed after the characters of a run."""
-        return self._runs().farthest(self._subsets.costs(self._distances.needed))
+    def _runs_within(self, most: int) -> tuple[int, NDArray[np.bool_]]:
+        """Bytes, and ``[lengths, positions]``: whether a text of as many bytes fits after each beginning of a run.
+
+        The shortest text of a state decides, so there are as few bytes as the runs of the most characters need.
+        """
+        known = self._known
+        if known is None or known[0] != most:
+            runs, sizes = self._runs(), self._subsets.costs(self._distances.sizes_within(most))
+            size = runs.largest_of_widest(sizes, UNKNOWN)
+            known = self._known = most, size, runs.farthest(sizes) <= size
+        return known[1:]
 
     def bound(self, state: State) -> int | None:
         """See :class:`NearEnd`."""
@@ -64,11 +71,11 @@ class PositionsNearEnd(NearEnd):
         if type(state) is not bytes or not self.fits(state, most):
             return []
         positions = self._subsets.positions(self._subsets.unpacked(state))
-        return self._runs().of(positions, self._along[:, positions] <= most)
+        return self._runs().of(positions, self._runs_within(most)[1][:, positions])
 
     def layers(self, most: int) -> tuple[Layers, Layers]:
         """See :class:`NearEnd`."""
-        return self._distances.nearer(most), self._distances.farther(most)
+        return self._distances.nearer(most), self._distances.farther(most, self._runs_within(most)[0])
 
     def away(self, state: State, layers: Layers) -> int:
         """See :class:`NearEnd`."""

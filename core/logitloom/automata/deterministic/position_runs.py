@@ -75,6 +75,15 @@ class PositionRuns:
             there = there.take(there)
         return np.stack(found)
 
+    def largest_of_widest(self, costs: NDArray[np.int64], unknown: int) -> int:
+        """The largest cost of the positions whose runs have the most characters, of those with a known cost.
+
+        Args:
+            costs, unknown: by position, and the value that stands for an unknown cost.
+        """
+        widths = np.where(costs < unknown, self._sizes[0], -1)
+        return int(costs.max(where=(costs < unknown) & (widths == widths.max()), initial=0))
+
     def of(self, positions: list[int], chosen: NDArray[np.bool_] | None = None) -> list[Run]:
         """For each length the largest run of the given positions.
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.patterns.nfa import PositionAutomaton
-from logitloom.contract import Layers
+from logitloom.contract import UNKNOWN, Layers
 
 __all__ = ["PositionDistances"]
 
@@ -60,10 +60,13 @@ class PositionDistances:
         """What leads to the positions whose texts fit ``most`` tokens, or may fit."""
         return self._layers(self.least <= most)
 
-    def farther(self, most: int) -> Layers:
-        """What leads to the positions whose texts do not fit ``most`` tokens, but are as short as texts that do."""
-        fit = self.needed <= most
-        return self._layers(~fit & (self._sizes <= self._sizes[fit].max()))
+    def farther(self, most: int, size: int) -> Layers:
+        """What leads to the positions whose texts do not fit ``most`` tokens, and have at most so many bytes."""
+        return self._layers((self.needed > most) & (self._sizes <= size))
+
+    def sizes_within(self, most: int) -> NDArray[np.int64]:
+        """``[positions]``: the bytes of the texts that fit ``most`` tokens, :data:`UNKNOWN` of others."""
+        return np.where(self.needed <= most, self._sizes, UNKNOWN)
 
     def _layers(self, reached: NDArray[np.bool_]) -> Layers:
         """What leads to some positions: by position the characters that are read before one, up to the first layers."""
