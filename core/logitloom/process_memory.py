@@ -23,9 +23,9 @@ _HERE: Final = _Here()
 def forgotten_after() -> Iterator[None]:
     """Remember what this thread makes for several chains only until the end of the ``with`` block.
 
-    That is: automata of :func:`~logitloom.automata.default_cache`, and results of functions that are kept with a
-    vocabulary. What was remembered before the block is used in it. So work within such blocks takes equally long
-    however often it was done, and its time is that of another process, in which it has not been done.
+    Automata of :func:`~logitloom.automata.default_cache` are forgotten, and results of functions that are kept with a
+    vocabulary. What was remembered before the block is used in the block. So repeated work within such blocks takes as
+    long as the first time in another process.
 
     Example:
         >>> from logitloom import Vocabulary

@@ -59,8 +59,8 @@ class LogitsPool:
     """Buffers in which the last processor of a chain may return its logits; a loop passes the pool as ``context.pool``.
 
     With a pool, processed logits may be read-only arrays. A loop saves most if it drops the returned logits before the
-    next step; logits that the loop keeps stay unchanged. A pool belongs to one loop; threads must not share one. It
-    keeps up to two buffers per width and dtype, each as large as the largest logits.
+    next step; logits that the loop keeps stay unchanged. A pool belongs to one loop; threads must not share one. A
+    pool keeps up to two buffers per width and dtype, each as large as the largest logits.
 
     Example:
         >>> from logitloom import Context, Vocabulary, processors

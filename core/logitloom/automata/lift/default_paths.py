@@ -170,7 +170,7 @@ def marks_of_characters(made_of: Utf8Expansion, default: NDArray[np.int32]) -> N
     if not made_of.high.classes:
         return np.full(len(default), EVERYTHING, dtype=np.uint8)
     targets = made_of.characters[:, made_of.split :]
-    # The last column stands for the characters that are in no set. They have no transition anywhere.
+    # The last column stands for the characters that are in no set, which have no transition.
     leaves = np.ones((len(default), targets.shape[1] + 1), dtype=bool)
     leaves[:, :-1] = (targets != default[:, None]) | (targets < 0)
     word, other = made_of.high.kinds

@@ -1,8 +1,8 @@
 """The visited states of a byte automaton, with local numbers and a transition table that is filled on demand.
 
 A walk of the vocabulary's trie works on arrays of numbers, while the states of a byte automaton are values and its
-transitions a function. This cache maps the values to numbers. It can be discarded at any time, because the numbers are
-used within one walk only.
+transitions a function. This cache maps the values to numbers. The cache can be discarded at any time, because the
+numbers are used within one walk only.
 
 References:
     The lazy DFA of regex-automata (A. Gallant) also keeps its transition table in a cache beside an immutable

@@ -1,4 +1,4 @@
-"""Arrays for compiled trie walks. They are reused, because their allocation takes longer than a short walk."""
+"""Arrays for compiled trie walks, reused because their allocation takes longer than a short walk."""
 
 from __future__ import annotations
 
