@@ -34,10 +34,10 @@ from logitloom_plugins.grammars.context_free import (
     RuleChoice,
     RuleRepeat,
     children,
+    is_nullable,
 )
-from logitloom_plugins.grammars.context_free import is_nullable as stands_for_nothing
 
-__all__ = ["BEGIN", "END", "ORDER", "ByteRules", "NodeDraft"]
+__all__ = ["BEGIN", "END", "ORDER", "ByteRules"]
 
 #: The positions before a whole text and after it.
 BEGIN: Final = 0
@@ -55,7 +55,7 @@ ORDER: Final = bytes(sorted(range(256), key=BYTE_ORDER.__getitem__))
 _RANKS: Final = [bytes((BYTE_ORDER[byte],)) for byte in range(256)]
 
 
-class NodeDraft(NamedTuple):
+class _NodeDraft(NamedTuple):
     """A node in the making.
 
     Attributes:
@@ -97,7 +97,7 @@ class ByteRules:
     def __init__(self, grammar: ContextFreeGrammar, usable: Iterable[int]) -> None:
         self._tracker = BudgetTracker(subject="the grammar")
         self._rules = dict(grammar.rules)
-        self._empty = grammar.nullable
+        self._nullable = grammar.nullable
         self._number = {name: number for number, name in enumerate(grammar.rules)}
         self._made: dict[Node, str] = {}
         self.mask: list[int] = [0, 0]
@@ -122,7 +122,7 @@ class ByteRules:
                 self.last[position] = True
             waiting += list(self._made.values())[before:]
         self._follow[BEGIN] = list(self.first[self.start])
-        self.last[BEGIN] = grammar.start in self._empty
+        self.last[BEGIN] = grammar.start in self._nullable
         self.follow: list[tuple[int, ...]] = [
             tuple(dict.fromkeys(after)) if len(after) > 1 else tuple(after) for after in self._follow
         ]
@@ -159,59 +159,59 @@ class ByteRules:
         for position in before:
             self._follow[position] += after
 
-    def _call(self, name: str, empty: bool) -> NodeDraft:
+    def _call(self, name: str, empty: bool) -> _NodeDraft:
         position = self._leaf(0, self._number[name])
-        return NodeDraft(empty, [position], [position])
+        return _NodeDraft(empty, [position], [position])
 
-    def _own_rule(self, node: Node) -> NodeDraft:
-        """The number of a rule whose body is a node. Equal nodes have one rule."""
+    def _own_rule(self, node: Node) -> _NodeDraft:
+        """A position that names a rule whose body is a node. Equal nodes have one rule."""
         if node not in self._made:
             name = f" {len(self._made)}"  # no rule of a grammar begins with a blank
             self._made[node] = name
             self._rules[name] = node
             self._number[name] = len(self._number)
-        return self._call(self._made[node], stands_for_nothing(node, self._empty))
+        return self._call(self._made[node], is_nullable(node, self._nullable))
 
-    def _part(self, node: Node) -> NodeDraft:
+    def _part(self, node: Node) -> _NodeDraft:
         if isinstance(node, Chars):
             return self._characters(node)
         if isinstance(node, LiteralText):
             return self._literal(node.text.encode())
         if isinstance(node, Reference):
-            return self._call(node.name, node.name in self._empty)
+            return self._call(node.name, node.name in self._nullable)
         if isinstance(node, RuleRepeat):
             return self._repeated(node)
         if isinstance(node, RuleChoice):
             parts = [self._own_rule(each) if _is_long(each) else self._part(each) for each in node.options]
             first = [position for part in parts for position in part.first]
-            return NodeDraft(any(part.empty for part in parts), first, [last for part in parts for last in part.last])
-        found = NodeDraft(True, [], [])
+            return _NodeDraft(any(part.empty for part in parts), first, [last for part in parts for last in part.last])
+        found = _NodeDraft(True, [], [])
         for each in node.parts:
             part = self._own_rule(each) if _is_long(each) else self._part(each)
             self._link(found.last, part.first)
             first = found.first + part.first if found.empty else found.first
-            found = NodeDraft(found.empty and part.empty, first, part.last + found.last if part.empty else part.last)
+            found = _NodeDraft(found.empty and part.empty, first, part.last + found.last if part.empty else part.last)
         return found
 
-    def _repeated(self, node: RuleRepeat) -> NodeDraft:
+    def _repeated(self, node: RuleRepeat) -> _NodeDraft:
         copies = max(node.least, 1) if node.most is None else node.most
         simple = isinstance(node.part, (Chars, Reference)) or copies == 1
         parts = [self._part(node.part) if simple else self._own_rule(node.part) for _ in range(copies)]
         if not parts:
-            return NodeDraft(True, [], [])
+            return _NodeDraft(True, [], [])
         for one, other in itertools.pairwise(parts):
             self._link(one.last, other.first)
         if node.most is None:
             self._link(parts[-1].last, parts[-1].first)
         empty = parts[0].empty or not node.least
         enough = 0 if empty else node.least - 1
-        return NodeDraft(empty, parts[0].first, [last for part in parts[enough:] for last in part.last])
+        return _NodeDraft(empty, parts[0].first, [last for part in parts[enough:] for last in part.last])
 
-    def _characters(self, node: Chars) -> NodeDraft:
+    def _characters(self, node: Chars) -> _NodeDraft:
         """The positions of a character."""
         if node.ranges and node.ranges[-1][1] < 0x80:
             one = [self._leaf(sum(map(_mask, node.ranges)), -1)]
-            return NodeDraft(False, one, one)
+            return _NodeDraft(False, one, one)
         tails: dict[tuple[tuple[int, int], ...], int] = {}
         for low, high in node.ranges:
             for head, *tail in byte_sequences(low, high):
@@ -224,9 +224,9 @@ class ByteRules:
                 before, position = position, self._leaf(_mask(each), -1)
                 self._link([before], [position])
             last.append(position)
-        return NodeDraft(False, first, last)
+        return _NodeDraft(False, first, last)
 
-    def _literal(self, text: bytes) -> NodeDraft:
+    def _literal(self, text: bytes) -> _NodeDraft:
         """A position for each byte of a text, one after the other."""
         begin, end = len(self.mask), len(self.mask) + len(text)
         if end > _MOST_POSITIONS:
@@ -240,7 +240,7 @@ class ByteRules:
         self.last += [False] * len(text)
         self._inside += b"\1" * (len(text) - 1) + b"\0"
         self._literals[end - 1] = text
-        return NodeDraft(False, [begin], [end - 1])
+        return _NodeDraft(False, [begin], [end - 1])
 
     # --- shortest texts -------------------------------------------------------------------------------------------
 

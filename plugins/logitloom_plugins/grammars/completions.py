@@ -75,6 +75,17 @@ class TokenCompletions:
             known = state is not None and self._recogniser.completion(state) is not None
             return self._texts.least_tokens(state) if known else None
 
+    def towards_end(self, read: TokensRead) -> NDArray[np.int32]:
+        """The tokens after which :meth:`least` is smaller."""
+        with self._lock:
+            state = self._state(read)
+            here = self.least(read)
+            if here is None:
+                return np.zeros(0, dtype=np.int32)
+            ids, least = self._texts.least_after(state)
+            found: NDArray[np.int32] = ids[least < here]
+            return found
+
     def most_after(self, read: TokensRead, members: TokenSet) -> int:
         """A bound for the tokens needed after any allowed token; :data:`UNKNOWN` if no bound is known.
 

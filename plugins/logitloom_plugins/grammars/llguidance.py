@@ -34,11 +34,11 @@ from logitloom_plugins.grammars.tokens_read import TokensRead
 __all__ = ["LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
 
 _NAME: Final = f"The engine llguidance {llguidance.__version__}"
-_SCHEMA: Final = (
+_UNLIMITED_SCHEMA: Final = (
     "The engine llguidance does not tell how far the end of a JSON text is; the engine 'table' does, where it runs a "
     "schema."
 )
-_LARK: Final = (
+_UNLIMITED_LARK: Final = (
     "The engine llguidance does not tell how far the end of a text of a Lark grammar is. Write the grammar in GBNF, "
     "which has a limit."
 )
@@ -102,7 +102,7 @@ class LLGuidance:
         elif wrong:
             does = "would not enforce all of" if wrong.startswith("WARNING") else "refuses"
             raise UnsupportedSchema(f"{_NAME} {does} the schema: {wrong:.380}. Use the engine 'table'.")
-        return LLGuidanceGrammar(grammar, unlimited=_SCHEMA)
+        return LLGuidanceGrammar(grammar, unlimited=_UNLIMITED_SCHEMA)
 
     def lark(self, text: str, *, start: str = "start", max_items: int = 50_000) -> LLGuidanceGrammar:
         """The grammar that a text in the engine's dialect of Lark describes; its lexer takes the longest match.
@@ -121,7 +121,7 @@ class LLGuidance:
         if not _DIRECTIVE.search(text):
             whole += '\n%llguidance {"no_forcing": true}'
         grammar = self._checked(whole, text, max_items)
-        return LLGuidanceGrammar(grammar, max_items, unlimited=_LARK)
+        return LLGuidanceGrammar(grammar, max_items, unlimited=_UNLIMITED_LARK)
 
     def context_free(self, grammar: ContextFreeGrammar, *, max_items: int = 50_000) -> LLGuidanceGrammar:
         """The grammar that rules over characters describe, exactly."""
@@ -320,23 +320,23 @@ class _LLGuidanceConstraint(MatcherConstraint):
 
     def less_work(self, state: TokensRead, matcher: Any) -> TokenSet:
         """The tokens of one byte that may come next. A grammar whose first mask is given up is refused."""
-        refusal = self._refusal(matcher)
-        assert refusal is not None
-        if state.before is None or self.vocabulary is _bytes():
-            raise refusal
-        text = self.vocabulary.text_bytes(state.tokens())
+        found = None if state.before is None or self.vocabulary is _bytes() else self._single_bytes(state)
+        if found is None:
+            raise self._refusal(matcher) or AssertionError("A matcher that gives a mask up says why.")
+        return found
+
+    def _single_bytes(self, state: TokensRead) -> TokenSet | None:
+        """The tokens of one byte that may come next; ``None`` if the engine cannot tell, or there is no way on."""
         try:
-            reached = TokensRead.of(text)
+            reached = TokensRead.of(self.vocabulary.text_bytes(state.tokens()))
             members = self._over_bytes.allowed(reached)
             ends = self._over_bytes.may_end(reached)
         except LogitloomError:
-            raise refusal from None
+            return None
         lengths = np.diff(self.vocabulary.offsets)[: self.vocab_size]
         ids = (lengths == 1).nonzero()[0].astype(np.int32)
-        ids = ids[members.mask(256).take(self.vocabulary.flat_bytes.take(self.vocabulary.offsets.take(ids)))]
-        if not len(ids) and not ends:
-            raise refusal
-        return TokenSet(True, ids)
+        ids = ids[members.mask(_bytes().size).take(self.vocabulary.flat_bytes.take(self.vocabulary.offsets.take(ids)))]
+        return TokenSet(True, ids) if len(ids) or ends else None
 
     @cached_property
     def _over_bytes(self) -> _LLGuidanceConstraint:

@@ -191,7 +191,7 @@ class MatcherConstraint(Constraint):
 
     def allowed(self, state: State) -> TokenSet:
         """The tokens that the engine allows."""
-        return self.allowed_many([state])[0]
+        return self._allowed.get(_tokens_read(state)) or self.allowed_many([state])[0]
 
     def allowed_many(self, states: Sequence[State]) -> list[TokenSet]:
         """The tokens that the engine allows in each state, found by its threads at once."""
@@ -214,13 +214,19 @@ class MatcherConstraint(Constraint):
                 given_up = self.fill(work, self._buffer)
                 found = [self._token_set(self._buffer[row]) for row in range(len(states))]
                 for row in given_up:
-                    found[row] = self.less_work(states[row], work[row][0])
+                    found[row] = self._completable(states[row], self.less_work(states[row], work[row][0]))
             except LogitloomError:
                 self._start_anew()
                 raise
             if given_up:
                 self._start_anew()
             return found
+
+    def _completable(self, state: TokensRead, some: TokenSet) -> TokenSet:
+        """Some allowed tokens of a text, and those on a shortest way to the end, which a limit of tokens may need."""
+        if self._completions is None:
+            return some
+        return TokenSet(True, np.union1d(some.ids, self._completions.towards_end(state)).astype(np.int32))
 
     def _start_anew(self) -> None:
         """Drop all matchers: one that has failed is of no more use, nor are those that share its lexer."""

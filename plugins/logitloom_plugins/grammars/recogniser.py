@@ -255,6 +255,7 @@ class Recogniser(ByteAutomaton):
         return known
 
     def _circle(self, left: dict[int, set[_Open]], known: dict[int, _Frames]) -> None:
+        """Add the frames of rules that begin with each other, which have no frames to share."""
         known.update({rule: _Frames() for rule in left})
         self._cyclic += len(left)
         for rule, each in left.items():

@@ -235,6 +235,25 @@ def test_an_engine_is_asked_once_for_the_mask_of_a_text(engine: Any, monkeypatch
     assert len(asked) == 2
 
 
+@pytest.mark.extras
+@pytest.mark.parametrize("label", RECURSIVE)
+def test_every_text_is_finished_where_masks_are_given_up(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although most shortest texts need tokens of several bytes."""
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    text, recognised, _ = RECURSIVE[label]
+    bound, dice = bound_to(load_plugin("grammars", "llguidance")(), text, mixed()), np.random.default_rng(3)
+    fill, least = type(bound).fill, bound.least_tokens(bound.start())
+
+    def given_up(self: Any, work: list[Any], buffer: Any) -> list[int]:
+        fill(self, work, buffer)
+        return [row for matcher, row in work if self is bound and matcher is not bound._first]
+
+    monkeypatch.setattr(type(bound), "fill", given_up)
+    with pytest.warns(UserWarning, match="Only tokens of one byte"):
+        texts = [walk(bound, least + 1 + more, dice) for more in (0, 1, 2, 5, 12) for _ in range(4)]
+    assert all(map(recognised, texts))
+
+
 def test_inside_a_string_a_limit_is_looked_at_once(engine: Any) -> None:
     words = mixed()
     bound = bound_to(engine, RECURSIVE["lists"][0], words)
