@@ -79,8 +79,8 @@ class DifferentItems:
         """
         if not position.items.frame:
             return False
-        if position.items.escape or self._machine.distinct.can_recur(position.items):
-            # An escape goes on with the character that was chosen before it began.
+        # Within an escape it matters what could come before it, because the character may have been chosen there.
+        if self._machine.distinct.can_recur(position.items._replace(escape=b"")):
             return True
         state = self._machine.states[position.state]
         around: list[State] = [state.before if isinstance(state, GapState) else state]

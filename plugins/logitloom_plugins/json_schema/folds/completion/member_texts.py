@@ -112,7 +112,7 @@ class _Queue:
         start: where the search begins.
 
     Attributes:
-        work: the work of adding texts.
+        work: the work of adding texts. A member counts when it is added, too, because there may be many.
     """
 
     def __init__(self, texts: LocalTexts, start: _Place) -> None:
@@ -136,6 +136,7 @@ class _Queue:
             # The value of a member that is not asked for is found where one byte of it may be in the shortest text.
             needed = bytes_needed(self._texts, place.frame) if needed is None else needed
             least = max(bound - 1, len(longer) + 1 + needed)
+            self.work += MEMBER
             heapq.heappush(self.waiting, (least, longer, next(self._order), coming))
 
     def add_values(self, bound: int, text: bytes, coming: _Coming) -> None:
