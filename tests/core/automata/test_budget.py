@@ -89,7 +89,14 @@ def test_random_repeats_end_in_time(pattern: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["repeats within repeats", "a set of subsets", "what may be left out"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "repeats within repeats",
+        "a set of subsets",
+        pytest.param("what may be left out", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_memory_is_bounded(name: str) -> None:
     budget = Budget(table_bytes=16 << 20, seconds=5.0)
     for compile in (compile_pattern, compile_automaton):

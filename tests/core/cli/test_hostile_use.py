@@ -207,5 +207,5 @@ def test_an_early_interruption_is_no_traceback(after: float) -> None:
     time.sleep(after)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
-    assert process.returncode == 130, said
-    assert said == "logitloom: Interrupted.\n"
+    # A fast machine may have ended before.
+    assert (process.returncode, said) in ((130, "logitloom: Interrupted.\n"), (0, ""))

@@ -54,7 +54,7 @@ def masks(constraint: LiftedAutomaton, states: list[object], mode: str) -> list[
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("work", [1, 60, 600])
+@pytest.mark.parametrize("work", [1, 60, pytest.param(600, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("pattern", MANY_STATES)
 def test_bounded_masks_are_sound_and_do_not_depend_on_what_is_remembered(pattern: str, work: int) -> None:
     exact, used = lifted(pattern), lifted(pattern)
@@ -124,7 +124,7 @@ def bounds(constraint: LiftedAutomaton, state: object) -> dict[int, int]:
     return dict(zip(ids.tolist(), least.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("work", [1, 60, 600])
+@pytest.mark.parametrize("work", [60, *[pytest.param(work, marks=pytest.mark.exhaustive) for work in (1, 600)]])
 @pytest.mark.parametrize("pattern", [*MANY_STATES, "(?:.*[a-f].{60}){2}", "(?:ab?|[b-f]{2,9}é?){30,50}"])
 def test_bounds_near_a_limit_are_sound_and_do_not_depend_on_what_is_remembered(pattern: str, work: int) -> None:
     exact, used = lifted(pattern), lifted(pattern)
