@@ -85,8 +85,8 @@ class WalkProgress(NamedTuple):
         waiting: the pairs ``pairs[:waiting]`` wait until the row of their state is filled.
         special: the pairs ``pairs[special:]`` are left to the caller.
         found: number of recorded tokens.
-        known: the pairs ``pairs[known:special]`` were left to the caller, whose table has their entries now. They hold
-            a node and ``-2 - n``, where ``n`` is the state before the node's byte, and are visited first.
+        known: the pairs ``pairs[known:special]`` were left to the caller, whose table has their entries now. These
+            pairs hold a node and ``-2 - n``, where ``n`` is the state before the node's byte, and are visited first.
     """
 
     begin: int

@@ -1,8 +1,8 @@
 """Which tokens lead to states from which few tokens complete a text: a walk of the vocabulary's trie near a limit.
 
-The walk looks at tokens one by one only where they decide. It records a subtree as a whole if a run of characters
-reads every token below its node and leads to states that are near enough, and its tokens lack the characters that lead
-to others; it leaves a subtree out if its tokens lack the characters that lead nearer.
+The walk looks at tokens one by one only where tokens decide. A subtree is recorded as a whole if a run of
+characters reads every token below its node and leads to states that are near enough, and its tokens lack the characters
+that lead to others. A subtree is left out if its tokens lack the characters that lead nearer.
 """
 
 from __future__ import annotations

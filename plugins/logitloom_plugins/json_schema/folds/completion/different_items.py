@@ -75,7 +75,7 @@ class DifferentItems:
     def matter(self, position: Position) -> bool:
         """Whether the items so far make a difference to the completion.
 
-        They make none where the current item cannot become an earlier one, and no further items must come.
+        Earlier items make none where the current item cannot become an earlier one, and no further items must come.
         """
         if not position.items.frame:
             return False
