@@ -290,7 +290,8 @@ class BoundedStates(WalkTable):
     def is_within(self) -> bool:
         """Whether the transitions that the walk has read take less work than the bound, remembered ones included."""
         visited = self.visited
-        return visited.work <= self._most_work or visited.work_of(self._read) <= self._most_work
+        # A walk that began with nothing remembered has read all that is remembered.
+        return visited.work <= self._most_work or (self._notes_read and visited.work_of(self._read) <= self._most_work)
 
 
 def _size(state: State) -> int:

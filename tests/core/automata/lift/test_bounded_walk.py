@@ -6,6 +6,7 @@ import random
 import re
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from logitloom import Vocabulary
@@ -13,7 +14,7 @@ from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.lift import lift as module
-from logitloom.automata.lift.visited import VisitedStates
+from logitloom.automata.lift.visited import BoundedStates, VisitedStates
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import LiftedAutomaton, lift
 from logitloom.masks.kernels import load_kernels
@@ -82,6 +83,19 @@ def test_masks_below_a_bound_are_whole(pattern: str, mode: str) -> None:
     ]
     with mock.patch.object(module, "_MOST_WORK", 1 << 30):
         assert masks(lifted(pattern), states, mode) == alive
+
+
+def test_a_walk_with_nothing_remembered_counts_the_states_that_it_read_together_and_one_by_one() -> None:
+    automaton = lifted("[ab]{3}").automaton()
+    visited = VisitedStates(automaton)
+    table = BoundedStates(visited, 30)
+    first = np.array([visited.number(automaton.start())])
+    table.reads(first)
+    reached = int(table.step(first, np.array([ord("a")], dtype=np.uint8))[0])
+    table.row(reached)
+    table.after(reached, ord("b"))
+    assert visited.work > 30
+    assert not table.is_within
 
 
 @pytest.mark.parametrize("pattern", MANY_STATES)
