@@ -306,7 +306,7 @@ class ContentWalk:
         for before in dict.fromkeys([count for _, _, count in begun]):
             alike = [(node, state, 0) for node, state, count in begun if count == before]
             place = key, alike[0][1]
-            if alike[0][0] != 0:
+            if [node for node, _, _ in alike] != [0]:
                 walked = self._reached(table, trie, alike)
             elif place in free.walked:
                 walked = free.walked[place]
