@@ -110,15 +110,15 @@ def lost_by_bytes(
     between = (begins != -1).any(axis=1) | (table == -1).all(axis=1)
     at, inner = between.nonzero()[0], (~between).nonzero()[0]
     few = len(at) <= _MOST_BETWEEN
+    targets = table[np.ix_(at, ascii_part.columns)]
+    if not few and targets.size > _MOST_ENTRIES:
+        return None
     found: NDArray[np.uint64] | None
     marks = given[at] & lost_above_ascii(table, byte_class, at) if few else given[at]
-    targets = table[np.ix_(at, ascii_part.columns)]
     own = _own(targets < 0, marks, ascii_part)
     if few:
         within = np.maximum(table[np.ix_(inner, continuing)], -1)
         found = _with_all_reached(own, _reached_between(at, inner, np.maximum(begins[at], -1), within))
-    elif targets.size > _MOST_ENTRIES:
-        return None
     else:
         # Characters above ASCII that cannot leave the default transition lead where an ASCII character leads.
         place = np.full(len(table) + 1, len(at))

@@ -22,7 +22,17 @@ from logitloom.automata.lift.trie_walk import bytes_at, children
 from logitloom.contract import TokenSet
 from logitloom.masks.kernels import ByteTable
 
-__all__ = ["NEVER", "WalkTable", "Walked", "in_order", "level_walk", "one_by_one", "token_set_of", "walked_set"]
+__all__ = [
+    "NEVER",
+    "WalkTable",
+    "Walked",
+    "in_order",
+    "is_thin",
+    "level_walk",
+    "one_by_one",
+    "token_set_of",
+    "walked_set",
+]
 
 #: A value of :attr:`WalkTable.least_tokens` with which no walk looks for subtrees.
 NEVER: Final = 1 << 62
@@ -151,8 +161,7 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
         below, counts = children(trie, nodes)
         if not len(below):
             break
-        thin = table.reads_single and not keep_states and len(below) < _THIN
-        if thin and not _more_tokens_below(trie, nodes, _THIN_TOKENS):
+        if table.reads_single and not keep_states and is_thin(trie, nodes, below):
             for kind, found in zip((alive, dead), one_by_one(trie, table, nodes, states, left), strict=True):
                 kind.append(found)
             break
@@ -198,6 +207,17 @@ def _allowed_as_a_whole(trie: Trie, table: WalkTable, nodes: NDArray[Any], state
     nodes, states = nodes.take(inner), states.take(inner)
     known[inner] = reads_on(table.paths(trie, states), trie, nodes, states)
     return known
+
+
+def is_thin(trie: Trie, nodes: NDArray[Any], below: NDArray[Any]) -> bool:
+    """Whether few nodes and tokens are below some nodes, so that a walk node by node is faster than arrays.
+
+    Args:
+        trie: the trie.
+        nodes: the nodes.
+        below: their children.
+    """
+    return len(below) < _THIN and not _more_tokens_below(trie, nodes, _THIN_TOKENS)
 
 
 def _more_tokens_below(trie: Trie, nodes: NDArray[Any], most: int) -> bool:

@@ -8,13 +8,14 @@ that lead to others. A subtree is left out if its tokens lack the characters tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import distinct
 from logitloom.automata.lift.default_paths import reads_on
+from logitloom.automata.lift.level_walk import is_thin
 from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, Trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
@@ -22,10 +23,6 @@ from logitloom.automata.lift.visited import VisitedStates
 from logitloom.contract import Layers, NearEnd, State
 
 __all__ = ["tokens_within"]
-
-#: A level with fewer nodes, and at most so many tokens below them, is walked node by node, without arrays.
-_THIN: Final = 24
-_THIN_TOKENS: Final = 191
 
 
 def tokens_within(
@@ -59,7 +56,7 @@ def tokens_within(
         below, counts = children(trie, nodes)
         if not len(below):
             break
-        thin = len(below) < _THIN and _tokens_below(trie, nodes) <= _THIN_TOKENS
+        thin = is_thin(trie, nodes, below)
         if thin:
             nodes, states = _one_by_one(trie, visited, most_work, nodes, states)
         else:
@@ -141,10 +138,6 @@ def _leads(trie: Trie, nodes: NDArray[Any], away: NDArray[np.int64], layers: Lay
         reads = ((low & layers.low[layer]) | (high & layers.high[layer]) > 0) | (above & layers.above[layer])
         found &= reads | (away <= layer)
     return found
-
-
-def _tokens_below(trie: Trie, nodes: NDArray[Any]) -> int:
-    return int((trie.last.take(nodes) - trie.own.take(nodes)).sum())
 
 
 def _one_by_one(
