@@ -163,13 +163,13 @@ class TextTokens(NamedTuple):
 
 
 class Layers(NamedTuple):
-    """Which characters lead to some states.
+    """Which characters texts read shortly before they reach some target states.
 
     Attributes:
-        away: what :meth:`NearEnd.away` counts with.
-        low, high: ``[layers] uint64``: the ASCII characters, 0-63 and 64-127, that are read one, two, ... characters
-            before such a state.
-        above: ``[layers] bool``: whether characters above ASCII are.
+        away: by part of a state, as the automaton numbers the parts, the fewest characters to a target state.
+        low, high: ``[layers] uint64``: the ASCII characters, 0-63 and 64-127, that texts read one, two, ... characters
+            before a target state.
+        above: ``[layers] bool``: whether texts read characters above ASCII there.
     """
 
     away: Sequence[int]
@@ -190,18 +190,18 @@ class NearEnd(Protocol):
         ...
 
     def runs(self, state: State, most: int) -> Sequence[Run]:
-        """Texts of which each beginning leads to a state that needs at most so many tokens, also the empty one.
+        """Texts of which each beginning, the empty one included, leads to a state that needs at most so many tokens.
 
-        Beginnings that read the second layers may lead to others.
+        Beginnings with characters of the second of :meth:`layers` may lead to states that need more.
         """
         ...
 
     def layers(self, most: int) -> tuple[Layers, Layers]:
-        """Which characters lead to where at most so many tokens are needed, and to where more may be."""
+        """The characters before states that need at most so many tokens, and before states that may need more."""
         ...
 
     def away(self, state: State, layers: Layers) -> int:
-        """Characters that are read before such a state, or fewer; 0 within a character."""
+        """A lower bound on the characters from a state to a target state of ``layers``; 0 within a character."""
         ...
 
 
