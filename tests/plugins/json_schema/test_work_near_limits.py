@@ -195,6 +195,83 @@ def test_strings_in_items_that_cannot_come_again_are_walked_together(monkeypatch
     assert completed[0] == completed[1] == completed[2]
 
 
+#: Objects in which no name may come twice.
+JUDGED: dict[str, Any] = {
+    "patterns": {"oneOf": [{"patternProperties": {"a": {"multipleOf": n, "maximum": 10 * n}}} for n in (2, 3, 5)]},
+    "counted": {"minProperties": 3, "additionalProperties": {"type": "null"}},
+    "required": {"minProperties": 3, "required": ["c", "ab"], "additionalProperties": {"type": "null"}},
+    "some value is wrong": {"not": {"additionalProperties": {"type": ["integer", "object"]}}, "maxProperties": 4},
+    "listed or not": {
+        "anyOf": [
+            {"properties": {"Ab": {"type": "null"}, "cab": {}}, "additionalProperties": False},
+            {"patternProperties": {"^[a-c]+$": {"const": 0}}, "minProperties": 2, "additionalProperties": False},
+        ]
+    },
+    "few names": {"patternProperties": {"^[ab]{1,2}$": {"enum": [1, "a"]}}, "minProperties": 3, "propertyNames":
+                  {"pattern": "^[ab]"}, "additionalProperties": False},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.parametrize("escapes", ["any", "ascii"])
+def test_names_that_make_no_difference_are_counted_together(
+    name: str, escapes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers are those that are found if each name is looked at alone."""
+    words = Vocabulary(
+        [
+            b"",
+            *[bytes([byte]) for byte in range(256)],
+            b"ab",
+            b'a":',
+            b"\\u00",
+            b"b\xc3",
+            b'b":0',
+            b'c":1}',
+            b',"a',
+            b"ca",
+        ],
+        eos=[0],
+    )
+    monkeypatch.setattr(distances, "_MOST_WORK", 1 << 30)
+    options = SchemaOptions(Whitespace("compact", 2), escapes)
+    schema = {"type": "object", **JUDGED[name]}
+    together, alone = (SchemaConstraint(SchemaAutomaton(compile_schema(schema, options)), words) for _ in range(2))
+    dice = random.Random(name)
+    for _ in range(4):
+        state: Any = together.start()
+        for _ in range(12):
+            ids, needed = together.least_after(state)
+            with monkeypatch.context() as patch:
+                patch.setattr(Completions, "name_matters", lambda completions, position: True)
+                expected = alone.least_after(state)
+            assert np.array_equal(ids, expected[0])
+            assert np.array_equal(needed, expected[1])
+            if not len(ids):
+                break
+            likely = [token for token in ids.tolist() if words.token_bytes[token].isascii()]
+            state = together.advance(state, dice.choice(likely or ids.tolist()))
+
+
+def test_names_that_make_no_difference_are_walked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    constraint = constraint_of({"type": "object", **JUDGED["patterns"]})
+    found, complete = Counter[str](), Completions._complete
+
+    def counted(completions: Completions, position: Any, item: Any = None) -> bytes | None:
+        found["completions"] += 1
+        return complete(completions, position, item)
+
+    monkeypatch.setattr(Completions, "_complete", counted)
+    state: Any = constraint.start()
+    for byte in b'{"xyz':
+        state = constraint.advance(state, 1 + byte)
+    found.clear()
+    ids, _ = constraint.least_after(state)
+    assert np.array_equal(ids, constraint.allowed(state).listed(constraint.vocab_size))
+    assert found["completions"] < 40
+    assert constraint.schema.completions.work < distances._MOST_WORK // 2
+
+
 def test_strings_of_any_characters_are_walked_once_for_all_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)], b"ab", b'"}', b"\\n\xc3\xa9"], eos=[0])
     walked, walk = Counter[str](), content_walk.level_walk

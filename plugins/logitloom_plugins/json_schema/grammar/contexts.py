@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from logitloom_plugins.json_schema.grammar.layout import Layout
 from logitloom_plugins.json_schema.grammar.names import Name
-from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, most_needed
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -122,6 +122,11 @@ class NameContext(StringContext):
             return False
         left = self.keys.left(self.mask)
         return bool(((left > 0) & (left < np.inf)).any())
+
+    @cached_property
+    def most_needed(self) -> int:
+        """An upper bound on the number of members that the object needs in addition to the required ones."""
+        return most_needed(self.frame)
 
     def living(self) -> NDArray[np.bool_]:
         """``[states]``: where :meth:`alive` holds."""

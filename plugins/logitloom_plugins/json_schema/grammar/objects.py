@@ -42,6 +42,7 @@ __all__ = [
     "end_object",
     "member",
     "member_effects",
+    "most_needed",
     "next_members",
     "skip",
     "start_object",
@@ -278,9 +279,7 @@ def counted(frame: ObjectFrame, label: Label, names: frozenset[str]) -> ObjectFr
     Returns:
         The frame; unchanged if more names are left than may be needed.
     """
-    open_ones = {atom for formula in frame.open_formulas for atom in atoms(formula)}
-    counts = [atom[1] + 1 for atom in open_ones if atom[0] in ("minp", "maxp")]
-    needed = max([frame.plan.least, *counts]) + len(open_ones)
+    needed = most_needed(frame)
     left = frame.plan.keys.count(label)
     # First the names are counted as if all of them had the label, which is faster than asking for their labels.
     if left - len(names) <= needed and all(label != other for other, _ in frame.left):
@@ -288,6 +287,13 @@ def counted(frame: ObjectFrame, label: Label, names: frozenset[str]) -> ObjectFr
         if left <= needed:
             return frame._replace(left=(*frame.left, (label, int(left))))
     return frame
+
+
+def most_needed(frame: ObjectFrame) -> int:
+    """An upper bound on the number of members that an object needs in addition to the required ones."""
+    open_ones = {atom for formula in frame.open_formulas for atom in atoms(formula)}
+    counts = [atom[1] + 1 for atom in open_ones if atom[0] in ("minp", "maxp")]
+    return int(max([frame.plan.least, *counts])) + len(open_ones)
 
 
 def _tracked(must: Formula, extras: tuple[Formula, ...]) -> str:

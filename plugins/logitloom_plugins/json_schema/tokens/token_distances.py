@@ -64,10 +64,12 @@ class TokenDistances:
         self, machine: Machine, completions: Completions, words: Words, content: ContentWalk, vocabulary: Vocabulary
     ) -> None:
         self.machine, self._completions, self._words = machine, completions, words
-        self._texts = _texts_of(vocabulary)
+        self._texts, self._vocabulary = _texts_of(vocabulary), vocabulary
         self._content, self._free, self._size = content, free_walks(vocabulary), vocabulary.size
         self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
         self._least: dict[Position, int | None] = {}
+        #: Of the current mask, by all but the name: the first position of :meth:`_first_alike`.
+        self._alike: dict[tuple[int, Stack, ItemPosition], Position] = {}
 
     def least(self, position: Position) -> int | None:
         """The fewest tokens that write the completion; ``None`` if there is none."""
@@ -86,15 +88,15 @@ class TokenDistances:
             The ids; :meth:`least` after each id, with :data:`UNKNOWN` for ``None``; and whether the ids are all that
             may come.
         """
-        machine, completions = self.machine, self._completions
-        words, tracked = self._words, machine.numbering.tracked
+        machine, completions, words = self.machine, self._completions, self._words
         completions.begin_counting()
         self._least.clear()
+        self._alike.clear()
         found = _FoundDistances(words, self._size)
         self._along(position, found)
         pending = deque([(0, position)])
-        #: Nodes within strings, with the state of the content and the number of characters, which are walked together.
-        strings: dict[tuple[StringContext, Stack, ItemPosition], list[tuple[int, int, int]]] = {}
+        #: Nodes within strings, with the position at each, which are walked together.
+        strings: dict[tuple[StringContext, Stack, ItemPosition], dict[int, Position]] = {}
         while (pending or strings) and completions.work < _MOST_WORK:
             if not pending:
                 place, begun = strings.popitem()
@@ -104,12 +106,11 @@ class TokenDistances:
             state = machine.states[at.state]
             if (
                 isinstance(state, TextState)
-                and at.state not in tracked
                 and not (state.context.is_listed or state.context.content.automaton.narrow[state.content_state])
+                and not self._matters(at)
                 and not completions.items_matter(at)
             ):
-                nodes = strings.setdefault((state.context, at.stack, at.items), [])
-                nodes.append((node, state.content_state, state.characters))
+                strings.setdefault((state.context, at.stack, at.items), {})[node] = at
                 continue
             completions.work += _NODE
             for child, _, goes_on in words.reads(node, self._readable(at.state, state)):
@@ -117,10 +118,21 @@ class TokenDistances:
                 completions.work += _NODE
                 if reached is None:
                     continue
+                reached = self._first_alike(reached)
                 self._add(child, reached, found)
                 if goes_on:
                     pending.append((child, reached))
         return *found.sorted(), completions.work < _MOST_WORK
+
+    def _matters(self, position: Position) -> bool:
+        """Whether an unfinished name that must not come twice makes a difference to the completion of a position."""
+        return position.state in self.machine.numbering.tracked and self._completions.name_matters(position)
+
+    def _first_alike(self, position: Position) -> Position:
+        """Of positions that differ in an unfinished name alone, which makes no difference, the first of this mask."""
+        if position.state not in self.machine.numbering.tracked or self._completions.name_matters(position):
+            return position
+        return self._alike.setdefault((position.state, position.stack, position.items), position)
 
     def _readable(self, number: int, state: State) -> Mapping[int, int]:
         """A mapping whose keys contain all bytes that may come in a state."""
@@ -145,7 +157,7 @@ class TokenDistances:
         context: StringContext,
         stack: Stack,
         items: ItemPosition,
-        begun: list[tuple[int, int, int]],
+        begun: dict[int, Position],
         found: _FoundDistances,
     ) -> list[tuple[int, Position]]:
         """Add the tokens that stay in a string below some nodes.
@@ -154,26 +166,29 @@ class TokenDistances:
             The nodes at which the string ends or an escape begins, each with the position there.
         """
         completions, machine, words = self._completions, self.machine, self._words
-        positions, which, states, ends = self._content.reached(words.trie, context, begun, self._free)
-
-        first = {
-            node: Position(machine.codes.strings.text(context, content_state, count), stack, b"", items)
-            for node, content_state, count in begun
-        }
+        nodes = [(node, *self._in_content(at)) for node, at in begun.items()]
+        positions, which, states, ends = self._content.reached(words.trie, context, nodes, self._free)
+        written = self._names(begun, positions, which, len(states)) if context.tracks else [b""] * len(states)
         least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
         for number, (content_state, count) in enumerate(states):
             if completions.work < _MOST_WORK:
                 alike = context.content.alike(count, 0)
-                here = Position(machine.codes.strings.text(context, content_state, alike), stack)
-                least[number] = self._counted(here)
+                here = Position(machine.codes.strings.text(context, content_state, alike), stack, written[number])
+                least[number] = self._counted(self._first_alike(here))
         found.add_all(positions, least[which])
         following = []
+        known: dict[tuple[int, bool], Position | None] = {}
         for node, (content_state, count), is_end in ends:
             completions.work += _NODE
-            if items.frame:
-                # What is remembered of the items depends on each byte.
-                begin, text = words.text_from(first, node)
-                reached = machine.read(first[begin], text)
+            key = content_state, is_end
+            if key in known:
+                reached = known[key]
+            elif items.frame or context.tracks:
+                # What is remembered of items depends on each byte; names make no difference here.
+                begin, text = words.text_from(begun, node)
+                reached = machine.read(begun[begin], text)
+                if not items.frame:
+                    known[key] = reached
             else:
                 # Where the string goes on, a bound on the number of characters may be near after some more of them.
                 count = context.content.alike(count, 0 if is_end else words.trie.longest)
@@ -183,6 +198,25 @@ class TokenDistances:
                 self._add(node, reached, found)
                 following.append((node, reached))
         return following
+
+    def _in_content(self, position: Position) -> tuple[int, int]:
+        """The state of the content and the number of characters at a position in a string."""
+        state = self.machine.states[position.state]
+        assert isinstance(state, TextState)
+        return state.content_state, state.characters
+
+    def _names(
+        self, begun: dict[int, Position], positions: Places, which: NDArray[np.int64], states: int
+    ) -> list[bytes]:
+        """For each state that tokens reach in a name a name that leads to it."""
+        words, names = self._words, [b""] * states
+        numbers, first = np.unique(which, return_index=True)
+        spans = [(words.span(node)[0], words.span_below(node)[1], node) for node in begun]
+        for number, place in zip(numbers.tolist(), positions.take(first).tolist(), strict=True):
+            node = next(node for begin, end, node in spans if begin <= place < end)
+            text = self._vocabulary.token_bytes[words.order[place]]
+            names[number] = begun[node].written + text[len(words.text_from({0}, node)[1]) :]
+        return names
 
     def _add(self, node: int, reached: Position, found: _FoundDistances) -> None:
         """Add the tokens that end at a node, unless they write the completion or too much has been counted."""

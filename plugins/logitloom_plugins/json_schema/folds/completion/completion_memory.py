@@ -47,6 +47,7 @@ MOST_SEARCHED: Final = 1 << 19
 MOST_WRITTEN: Final = 1 << 19
 
 Found = TypeVar("Found", Texts, list[bytes])
+Result = TypeVar("Result")
 
 
 class WorkSpent(Exception):
@@ -127,6 +128,8 @@ class CompletionMemory:
         self.needed: dict[tuple[ObjectPlan, frozenset[str]], dict[Formula, int]] = {}
         #: The bytes of the shortest member, by the hard atoms of its object.
         self.shortest_members: dict[ObjectPlan, int] = {}
+        #: The names that completions of an object choose, by what is asked of the object, as of :mod:`.chosen_names`.
+        self.chosen_names: dict[Hashable, frozenset[bytes]] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self.nearest: dict[Content, NearestEnds | None] = {}
         #: Of contents without nearest ends the bytes that are written, as of :func:`.columns_of`.
@@ -164,12 +167,16 @@ class CompletionMemory:
         """The short values of a constraint, found as :meth:`.LeastSolution.of` says."""
         known: Texts | None = self.values.known.get(demand)
         if known is None:
-            self._within += 1
-            try:
-                known = self.values.of(demand, find)
-            finally:
-                self._within -= 1
+            known = self.uncounted(lambda: self.values.of(demand, find))
         return known
+
+    def uncounted(self, find: Callable[[], Result]) -> Result:
+        """The result of a function that is called once for a schema, so that its work does not count."""
+        self._within += 1
+        try:
+            return find()
+        finally:
+            self._within -= 1
 
     def recalled(self, memory: dict[Hashable, Found], key: Hashable, find: Callable[[], tuple[Found, int]]) -> Found:
         """An entry of a part of the memory, or the result of a function and the work that the result takes.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
+from logitloom_plugins.json_schema.folds.completion.chosen_names import chosen_of
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     COPIED,
     MEMBER,
@@ -89,7 +90,8 @@ def container_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]
     frame, phase, layout, _ = state
     must_differ = isinstance(frame, ArrayFrame) and frame.plan.distinct
     begun = layout.read > 0 and phase != "comma"
-    key = _Place(frame, phase, Taken(taken.names, taken.items if must_differ else ()), begun)
+    names = chosen_of(texts, frame, taken.names) if isinstance(frame, ObjectFrame) else taken.names
+    key = _Place(frame, phase, Taken(names, taken.items if must_differ else ()), begun)
     rests = texts.memory.rests
     if (not begun or phase == "open") and key not in rests:
         # The texts are not remembered here: after each of many names there is another long text of the same parts.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from logitloom_plugins.json_schema.folds.completion.chosen_names import can_be_chosen
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     ENTRY,
     NOTHING,
@@ -114,6 +115,17 @@ class Completions:
     def items_matter(self, position: Position) -> bool:
         """Whether items that must not come again make a difference to the completion of a position."""
         return self._different.matter(position)
+
+    def name_matters(self, position: Position) -> bool:
+        """Whether the bytes of an unfinished name that must not come twice make a difference to its completion.
+
+        If not, the completion is that of any such position with the same state.
+        """
+        state = self._machine.states[position.state]
+        if not isinstance(state, TextState | EscapeState) or not isinstance(state.context, NameContext):
+            return False
+        names = frozenset[str]() if position.stack is None else position.stack.entry.names
+        return can_be_chosen(self._texts, state.context, names, position.written)
 
     def of(self, position: Position) -> bytes | None:
         """A short text after which the whole value is complete; ``None`` if a bounded search finds none.

@@ -1,0 +1,70 @@
+"""The names that completions choose where no name may come twice in an object, and the names that make no difference.
+
+A completion writes the first name of a list that has not come. A name that is in none of these lists makes no
+difference to what comes after it, and an unfinished name that can become none of them, and none that has come, goes on
+like any other such name with the same state of its automaton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from logitloom_plugins.json_schema.folds.completion.completion_memory import ENTRY
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
+from logitloom_plugins.json_schema.folds.value_reader import characters_of
+from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, most_needed
+
+__all__ = ["can_be_chosen", "chosen_of"]
+
+#: Where more names than this may be needed, all of them are taken to make a difference.
+_MOST_NEEDED: Final = 1 << 8
+
+
+def chosen_of(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str]) -> frozenset[str]:
+    """The names, of those that have come in an object, which make a difference to a completion from a name on."""
+    if not frame.tracked or not names:
+        return frozenset()
+    chosen = _chosen(texts, frame, len(names) + most_needed(frame))
+    return names if chosen is None else frozenset([name for name in names if name.encode() in chosen])
+
+
+def can_be_chosen(texts: LocalTexts, context: NameContext, names: Iterable[str], written: bytes) -> bool:
+    """Whether an unfinished name can become one that has come, or one that a completion may choose.
+
+    Args:
+        texts: the short texts of states.
+        context: the name, which must not come twice.
+        names: those that have come.
+        written: the beginning of the name, as it is written.
+    """
+    begun = characters_of(written)
+    earlier = [name.encode() for name in names]
+    if any(name.startswith(begun) for name in earlier):
+        return True
+    chosen = _chosen(texts, context.frame, len(earlier) + 1 + context.most_needed)
+    return chosen is None or any(name.startswith(begun) for name in chosen)
+
+
+def _chosen(texts: LocalTexts, frame: ObjectFrame, needed: int) -> frozenset[bytes] | None:
+    """All names that completions of an object may choose; ``None`` if they are many.
+
+    Args:
+        texts: the short texts of states.
+        frame: the object.
+        needed: the number of names that have come and may be needed.
+    """
+    if needed > _MOST_NEEDED:
+        return None
+    keys, memory, tries = frame.plan.keys, texts.memory, 1 << needed.bit_length()
+    key = keys, frame.plan.names, tries
+    known = memory.chosen_names.get(key)
+    if known is None:
+        labels = [label for label in keys.bit if not frame.plan.declares(label)]
+        lists = memory.uncounted(
+            lambda: [texts.contents.names(keys, keys.automaton.start, label, tries) for label in labels]
+        )
+        known = memory.chosen_names[key] = frozenset([name for names in lists for name in names])
+        memory.remembered += ENTRY + sum(map(len, known))
+    return known
