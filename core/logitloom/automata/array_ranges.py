@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["distinct", "joined", "members"]
+__all__ = ["distinct", "in_order_of_appearance", "joined", "members"]
 
 #: An array of flags with so many times the numbers is slower than sorting them.
 _SPARSE: Final = 64
@@ -26,6 +26,22 @@ def distinct(numbers: NDArray[Any], size: int) -> NDArray[Any]:
     flags = np.zeros(size, dtype=bool)
     flags[numbers] = True
     return flags.nonzero()[0]
+
+
+def in_order_of_appearance(numbers: NDArray[Any], size: int) -> NDArray[Any]:
+    """The different numbers of an array, in the order in which they first appear.
+
+    Args:
+        numbers: numbers below ``size``, not negative.
+        size: a bound above all numbers.
+    """
+    found = distinct(numbers, size)
+    if len(found) < 2:
+        return found
+    first = np.empty(size, dtype=np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    ordered: NDArray[Any] = found[first.take(found).argsort()]
+    return ordered
 
 
 def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

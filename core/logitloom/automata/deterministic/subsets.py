@@ -273,7 +273,7 @@ class Subsets:
         return Runs([*self._sets, NEVER], set_at, then)
 
     @cached_property
-    def completions(self) -> PositionCompletions | None:
+    def completions(self) -> PositionCompletions:
         """See :class:`SubsetAutomaton`."""
         return PositionCompletions(self.nfa)
 
@@ -284,7 +284,7 @@ class Subsets:
     def costs(self, of_next: NDArray[np.int64]) -> NDArray[np.int64]:
         """See :class:`SubsetAutomaton`. The position itself is read, and one that follows comes next."""
         found = np.full(self.count, np.iinfo(np.int64).max)
-        sources, targets = self.nfa.follow.edges()
+        sources, targets = self.completions.edges
         np.minimum.at(found, sources, of_next.take(targets))
         return found
 

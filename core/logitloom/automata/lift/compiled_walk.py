@@ -80,7 +80,7 @@ def _walk(
             continue
         if at.begin < at.end:
             nodes, states = pairs[at.begin : at.end].T
-            below, _ = one_by_one(trie, table, nodes, states, [])
+            below, *_ = one_by_one(trie, table, nodes, states, [])
             found = note(notes, trie.first.take(below), trie.own.take(below), at.found)
             at = at._replace(begin=at.end, found=found)
         if at.waiting:

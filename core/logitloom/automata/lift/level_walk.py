@@ -162,8 +162,9 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
         if not len(below):
             break
         if table.reads_single and not keep_states and is_thin(trie, nodes, below):
-            for kind, found in zip((alive, dead), one_by_one(trie, table, nodes, states, left), strict=True):
-                kind.append(found)
+            found = one_by_one(trie, table, nodes, states, left)
+            alive.append(found[0])
+            dead.append(found[2])
             break
         table.fill(states)
         table.reads(states)
@@ -227,12 +228,14 @@ def _more_tokens_below(trie: Trie, nodes: NDArray[Any], most: int) -> bool:
 
 def one_by_one(
     trie: Trie, table: WalkTable, nodes: NDArray[Any], states: NDArray[Any], left: list[list[int]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Walk below some pairs node by node: the nodes whose state is alive, and the first nodes whose state is dead.
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Walk below some pairs node by node.
 
-    ``left`` gets the entries that the table leaves to the caller, as in :class:`Walked`.
+    The nodes whose state is alive, their states, and the first nodes whose state is dead. ``left`` gets the entries
+    that the table leaves to the caller, as in :class:`Walked`.
     """
     alive: list[int] = []
+    states_alive: list[int] = []
     dead: list[int] = []
     child_start, child_count, byte = trie.views
     row_of, columns, leaves = table.row, table.columns, table.leaves
@@ -252,9 +255,10 @@ def one_by_one(
                 dead.append(child)
             else:
                 alive.append(child)
+                states_alive.append(target)
                 if child_count[child]:
                     stack.append((child, target))
-    return np.array(alive, dtype=np.int64), np.array(dead, dtype=np.int64)
+    return np.array(alive, dtype=np.int64), np.array(states_alive, dtype=np.int64), np.array(dead, dtype=np.int64)
 
 
 def walked_set(trie: Trie, walked: Walked, free: NDArray[np.int32], textless: NDArray[np.int32], size: int) -> TokenSet:

@@ -26,7 +26,7 @@ from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_
 from logitloom.automata.lift.lift_memory import MOST_VISITED_BYTES, LiftMemory
 from logitloom.automata.lift.tokens_within import tokens_within
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
-from logitloom.automata.lift.visited import BoundedStates, TooMuchWork, VisitedStates
+from logitloom.automata.lift.visited import Account, BoundedStates, TooMuchWork, VisitedStates, WatchedStates
 from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, NearEnd, State, TextTokens, TokenSet
 from logitloom.errors import VocabularyError
 from logitloom.host.hookspecs import TextEnd
@@ -41,16 +41,18 @@ _FEW_SETS: Final = 4
 #: The largest number of states that a search for an accepting state visits: byte by byte, and token by token.
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
-#: The most work of the transitions of one walk, in units of :attr:`VisitedStates.work`. After a quarter of it a walk
-#: looks for subtrees that are allowed as a whole.
-_MOST_WORK: Final = 7000
+#: The most work of the transitions of one mask, in units of :attr:`VisitedStates.work`.
+_MOST_WORK: Final = 5000
+#: Without kernels, a walk that reads as much of it is begun anew, and looks for subtrees that are allowed as a whole.
+_FAST_PART: Final = 4
 #: The work after which the cache of visited states is replaced before a walk.
 _MOST_KEPT: Final = 16 * _MOST_WORK
-#: Near a limit on tokens: the most work of the transitions of one walk, and of the completions of the states that the
+#: The most work of a mask near a limit on tokens: of the transitions, and of the completions of the states that the
 #: tokens lead to. A completion takes ``_OF_A_COMPLETION`` units, and one for each of its tokens.
-_MOST_WORK_NEAR: Final = 4500
-_MOST_COMPLETED: Final = 12_000
+_MOST_WORK_NEAR: Final = 5000
 _OF_A_COMPLETION: Final = 8
+#: In quarters of the work: above this part of it no transitions are read.
+_READ_NEAR: Final = 3
 
 
 def lift(
@@ -278,19 +280,13 @@ class LiftedAutomaton(Constraint):
             layers = near.layers(most)
             memory.note(nbytes=16 * len(layers[0].away))
             memory.layers[most] = layers
-        work = 0
+        account = Account(_MOST_WORK_NEAR)
 
         def fits(value: State) -> bool:
-            nonlocal work
-            if work > _MOST_COMPLETED:
-                return False
-            needed = self.least_tokens(value)
-            work += _OF_A_COMPLETION + (needed or 0)
-            return needed is not None and needed <= most
+            return (needed := self._completed(value, account)) is not None and needed <= most
 
-        # With nothing remembered, so that the same transitions are above the bound in every process.
-        visited = VisitedStates(self._automaton)
-        found = tokens_within(trie, visited, _MOST_WORK_NEAR, state, near, layers, most, fits)
+        table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 4)
+        found = tokens_within(trie, table, state, near, layers, most, fits)
         text = self._automaton.completion(state) or b""
         beginnings, at = trie_walk.tokens_at(trie, np.array(trie_walk.nodes_along(trie, text), dtype=np.int64))
         rests = [self._fewest_tokens(text[index + 1 :]) for index in at.tolist()]
@@ -302,30 +298,26 @@ class LiftedAutomaton(Constraint):
         ids = np.concatenate([found, np.array(along, dtype=np.int32), free])
         return distinct(ids, self.vocab_size).astype(np.int32)
 
+    def _completed(self, state: State, account: Account) -> int | None:
+        """The tokens of the completion of a state; ``None`` if there is none, or if the account is used up."""
+        if not account.take(_OF_A_COMPLETION):
+            return None
+        found = self.least_tokens(state)
+        account.taken += found or 0
+        return found
+
     def _bounded_least_after(self, state: State, any_token: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        read, was_cut = None, False
-        if not self.memory.was_cut:
-            with suppress(TooMuchWork):
-                table = BoundedStates(self._room(), _MOST_WORK_NEAR)
-                all_read = self._read_from(state, table.visited, table)
-                read = all_read if table.is_within else None
-        if read is None:
-            table = BoundedStates(VisitedStates(self._automaton), _MOST_WORK_NEAR, cut=True)
-            read = self._read_from(state, table.visited, table)
-            self.memory.visited = table.visited
-            was_cut = self.memory.was_cut = table.visited.was_cut
-        ids, which, values = read
+        account = Account(_MOST_WORK_NEAR)
+        table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 4)
+        ids, which, values = self._read_from(state, table.visited, table)
+        was_cut = table.was_cut
         # In the order of the walk, because numbers of states depend on what is remembered.
         first = np.zeros(len(values), dtype=np.int64)
         first[which[::-1]] = np.arange(len(which))[::-1]
         least = np.full(len(values), any_token, dtype=np.int32)
-        work = 0
         for index in first.argsort().tolist():
-            found = self.least_tokens(values[index])
-            least[index] = found = any_token if found is None else min(found, any_token)
-            work += _OF_A_COMPLETION + found
-            if work > _MOST_COMPLETED:
-                break
+            found = self._completed(values[index], account)
+            least[index] = any_token if found is None else min(found, any_token)
         by_id = np.full(self.vocab_size, any_token if was_cut else -1, dtype=np.int32)
         by_id[ids] = least.take(which)
         text = self._automaton.completion(state) or b""
@@ -399,65 +391,61 @@ class LiftedAutomaton(Constraint):
         if self._has_borders or not always_ends:
             return self._found_by_walk(state)
         # The first masks are wanted soon, and most patterns have few.
-        known = len(self.memory.sets) >= _FEW_SETS
-        alike = self._alike_state(state) if known else None
-        part, whole = self._walked(state if alike is None else alike, alike is not None)
-        if whole:
-            return part
-        if alike is not None:
-            found, whole = self._walked(state, False)
-            return found if whole else self._with_completion(part, state)
-        alike = None if known else self._alike_state(state)
-        if alike is not None:
-            part, whole = self._walked(alike, True)
+        tried = len(self.memory.sets) < _FEW_SETS
+        read = self._read(state, _MOST_WORK // _FAST_PART) if tried else None
+        if read is not None:
+            return read
+        alike = self._automaton.beginnings(state, self._longest_token)
+        shared = alike is not None and alike != state
+        part, whole = self._walked(state if alike is None else alike, _MOST_WORK, shared, tried)
+        if shared and not whole:
+            found, whole = self._walked(state, _MOST_WORK // _FAST_PART, False, tried)
+            part = found if whole else part
         return part if whole else self._with_completion(part, state)
 
-    def _alike_state(self, state: State) -> State | None:
-        return self._automaton.beginnings(state, self._longest_token)
-
-    def _walked(self, state: State, shared: bool) -> tuple[TokenSet, bool]:
+    def _walked(self, state: State, most: int, shared: bool, tried: bool) -> tuple[TokenSet, bool]:
         """The tokens of a state that bounded work finds, and whether they are all.
 
-        The last of three walks makes no transition that the first two leave out. So the result does not depend on what
-        is remembered, nor on the kernels.
+        A walk that looks for subtrees everywhere decides. It reads no state that a faster walk leaves out. So the result
+        does not depend on what is remembered, nor on the kernels.
 
         Args:
             state: the state.
+            most: the bound on the work.
             shared: whether other states begin the same texts.
+            tried: whether a faster walk has been given up.
         """
         known = self.memory.parts.get(state)
         if known is not None:
             return known
-        kernels, trie = automaton_kernels(), self._trie
-        found: TokenSet | None = None
-        with suppress(TooMuchWork):
-            if kernels is not None and not self.memory.was_cut:
-                table = BoundedStates(self._room(), _MOST_WORK)
-                with suppress(KernelFailed):
-                    ids = self._free, self._textless, self.vocab_size
-                    members, _ = compiled_set(kernels, trie, table, table.visited.number(state), *ids)
-                    if not table.is_within:
-                        raise TooMuchWork
-                    found = members
-            if found is None and not self.memory.was_cut:
-                table = BoundedStates(self._room(), _MOST_WORK)
-                members = self._by_levels(table, state)
-                if not table.is_within:
-                    raise TooMuchWork
-                found = members
-        whole = found is not None
+        kernels = automaton_kernels()
+        found, whole = None, True
+        if kernels is not None or not (tried or self.memory.reads_much):
+            found = self._read(state, most if kernels is not None else most // _FAST_PART)
         if found is None:
-            table = BoundedStates(VisitedStates(self._automaton), _MOST_WORK, cut=True)
-            found = self._by_levels(table, state)
-            self.memory.visited = table.visited
-            self.memory.was_cut = table.visited.was_cut
-            whole = not self.memory.was_cut
+            account = Account(most)
+            table = BoundedStates(self._room(), account)
+            found, whole = self._by_levels(table, state), not table.was_cut
+            self.memory.reads_much = account.taken > most // _FAST_PART
         if shared or not whole:
             self.memory.note(found.ids)
             self.memory.parts[state] = found, whole
         return found, whole
 
-    def _by_levels(self, table: BoundedStates, state: State) -> TokenSet:
+    def _read(self, state: State, most: int) -> TokenSet | None:
+        """The tokens of a state; ``None`` if a fast walk takes more than ``most`` work."""
+        kernels, trie, table = automaton_kernels(), self._trie, WatchedStates(self._room(), most)
+        with suppress(TooMuchWork):
+            if kernels is not None:
+                with suppress(KernelFailed):
+                    ids = self._free, self._textless, self.vocab_size
+                    found, _ = compiled_set(kernels, trie, table, table.visited.number(state), *ids)
+                    return found if table.is_within else None
+            found = self._by_levels(table, state)
+            return found if table.is_within else None
+        return None
+
+    def _by_levels(self, table: WatchedStates | BoundedStates, state: State) -> TokenSet:
         walked = level_walk(self._trie, table, [(0, table.visited.number(state))])
         return walked_set(self._trie, walked, self._free, self._textless, self.vocab_size)
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import distinct
+from logitloom.automata.array_ranges import distinct, in_order_of_appearance
 from logitloom.automata.lift.default_paths import reads_on
-from logitloom.automata.lift.level_walk import is_thin
+from logitloom.automata.lift.level_walk import is_thin, one_by_one
 from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, Trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
-from logitloom.automata.lift.visited import VisitedStates
+from logitloom.automata.lift.visited import BoundedStates, VisitedStates
 from logitloom.contract import Layers, NearEnd, State
 
 __all__ = ["tokens_within"]
@@ -27,8 +27,7 @@ __all__ = ["tokens_within"]
 
 def tokens_within(
     trie: Trie,
-    visited: VisitedStates,
-    most_work: int,
+    table: BoundedStates,
     state: State,
     near: NearEnd,
     layers: tuple[Layers, Layers],
@@ -39,18 +38,16 @@ def tokens_within(
 
     Args:
         trie: the trie of a vocabulary.
-        visited: no visited states yet, so that their numbers are the same in every process.
-        most_work: the largest :attr:`VisitedStates.work`. Transitions above it are left out, but not those of the first
-            bytes of tokens.
+        table: the visited states, with a bound on the work of the walk.
         state: the state before the tokens.
         near: what the states tell about their distances.
         layers: :meth:`NearEnd.layers` for ``most``.
         most: the number of tokens.
         fits: whether the completion of a state takes at most so many tokens; asked where ``near`` does not tell.
     """
-    known = _StatesNearEnd(visited, near, layers, most, fits)
+    known = _StatesNearEnd(table.visited, near, layers, most, fits)
     paths = RunPaths(lambda each: near.runs(each, most), trie, within_characters=False)
-    nodes, states = np.zeros(1, dtype=np.int64), np.array([visited.number(state)])
+    nodes, states = np.zeros(1, dtype=np.int64), np.array([table.visited.number(state)])
     found: list[NDArray[np.int32]] = []
     while len(nodes):
         below, counts = children(trie, nodes)
@@ -58,22 +55,22 @@ def tokens_within(
             break
         thin = is_thin(trie, nodes, below)
         if thin:
-            nodes, states = _one_by_one(trie, visited, most_work, nodes, states)
+            nodes, states, _ = one_by_one(trie, table, nodes, states, [])
         else:
-            bound = most_work if visited.work else None
-            reached = visited.step(states.repeat(counts), bytes_at(trie, below), bound, cut=True)
+            reached = table.step(states.repeat(counts), bytes_at(trie, below))
             alive = (reached >= 0).nonzero()[0]
             nodes, states = below.take(alive), reached.take(alive)
         ends = (trie.own.take(nodes) > trie.first.take(nodes)).nonzero()[0]
         ids, at = tokens_at(trie, nodes.take(ends))
-        found.append(ids[known.fit(states.take(ends)).take(at)])
+        found.append(ids[known.fit(known.numbered(states.take(ends))).take(at)])
         if thin:
             break
         inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
         nodes, states = nodes.take(inner), states.take(inner)
-        nearer, farther = known.away(states)
-        read = paths.of(visited.values, distinct(states, len(visited.values)).tolist())
-        whole = reads_on(read, trie, nodes, states) & ~_leads(trie, nodes, farther, layers[1])
+        numbers = known.numbered(states)
+        nearer, farther = known.away(numbers)
+        read = paths.of(known.values, distinct(numbers, len(known.values)).tolist())
+        whole = reads_on(read, trie, nodes, numbers) & ~_leads(trie, nodes, farther, layers[1])
         found.append(tokens_below(trie, nodes[whole])[0])
         # Within a character another text may be shorter.
         going = _leads(trie, nodes, nearer, layers[0]) | (trie.marks.take(nodes) & HIGH_PARTIAL > 0)
@@ -83,10 +80,15 @@ def tokens_within(
 
 
 class _StatesNearEnd:
-    """What is known of the visited states: by number, looked up once.
+    """What is known of the states of a walk, looked up once.
 
     Args:
-        visited, near, layers, most, fits: as for :func:`tokens_within`.
+        visited: the visited states.
+        near, layers, most, fits: as for :func:`tokens_within`.
+
+    Attributes:
+        values: the states of the walk. Their numbers are places in this list, in the order in which the walk comes to
+            them, so they are the same in every process.
     """
 
     def __init__(
@@ -99,32 +101,48 @@ class _StatesNearEnd:
     ) -> None:
         self._visited, self._near, self._layers = visited, near, layers
         self._most, self._ask = most, fits
-        self._fit, self._fit_known = np.zeros(0, dtype=bool), np.zeros(0, dtype=bool)
-        self._away, self._away_known = np.zeros((2, 0), dtype=np.int64), np.zeros(0, dtype=bool)
+        self.values: list[State] = []
+        self._numbers = np.zeros(0, dtype=np.int64)
+        self._fit: list[bool | None] = []
+        self._away: list[tuple[int, int] | None] = []
 
-    def fit(self, states: NDArray[Any]) -> NDArray[np.bool_]:
+    def numbered(self, states: NDArray[Any]) -> NDArray[np.int64]:
+        """The numbers of some states, which are given by their numbers among the visited states."""
+        values = self._visited.values
+        if len(self._numbers) < len(values):
+            more = np.full(2 * len(values) - len(self._numbers), -1)
+            self._numbers = np.append(self._numbers, more)
+        numbers = self._numbers.take(states)
+        if (numbers < 0).any():
+            new = in_order_of_appearance(states[numbers < 0], len(self._numbers))
+            self._numbers[new] = np.arange(len(self.values), len(self.values) + len(new))
+            self.values += [values[each] for each in new.tolist()]
+            self._fit += [None] * len(new)
+            self._away += [None] * len(new)
+            numbers = self._numbers.take(states)
+        return numbers
+
+    def fit(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """For each state whether its completion takes at most so many tokens."""
-        values = self._visited.values
-        more = np.zeros(len(values) - len(self._fit), dtype=bool)
-        self._fit, self._fit_known = np.append(self._fit, more), np.append(self._fit_known, more)
-        some = distinct(states, len(values))
-        for number in some[~self._fit_known.take(some)].tolist():
-            told = self._near.fits(values[number], self._most)
-            self._fit[number] = self._ask(values[number]) if told is None else told
-            self._fit_known[number] = True
-        return self._fit.take(states)
+        found, values, fit = np.empty(len(self.values), dtype=bool), self.values, self._fit
+        for number in distinct(numbers, len(values)).tolist():
+            known = fit[number]
+            if known is None:
+                told = self._near.fits(values[number], self._most)
+                known = fit[number] = self._ask(values[number]) if told is None else told
+            found[number] = known
+        return found.take(numbers)
 
-    def away(self, states: NDArray[Any]) -> NDArray[np.int64]:
+    def away(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[2, states]``: for each state the characters before the states of the two layers."""
-        values = self._visited.values
-        more = np.zeros(len(values) - len(self._away_known), dtype=bool)
-        self._away_known = np.append(self._away_known, more)
-        self._away = np.append(self._away, np.zeros((2, len(more)), dtype=np.int64), axis=1)
-        some = distinct(states, len(values))
-        for number in some[~self._away_known.take(some)].tolist():
-            self._away[:, number] = [self._near.away(values[number], each) for each in self._layers]
-            self._away_known[number] = True
-        return self._away.take(states, axis=1)
+        found, values, near = np.empty((2, len(self.values)), dtype=np.int64), self.values, self._near
+        for number in distinct(numbers, len(values)).tolist():
+            known = self._away[number]
+            if known is None:
+                nearer, farther = self._layers
+                known = self._away[number] = near.away(values[number], nearer), near.away(values[number], farther)
+            found[:, number] = known
+        return found.take(numbers, axis=1)
 
 
 def _leads(trie: Trie, nodes: NDArray[Any], away: NDArray[np.int64], layers: Layers) -> NDArray[np.bool_]:
@@ -132,29 +150,12 @@ def _leads(trie: Trie, nodes: NDArray[Any], away: NDArray[np.int64], layers: Lay
     low, high = trie.low.take(nodes), trie.high.take(nodes)
     above = trie.marks.take(nodes) & (HIGH_WORD | HIGH_OTHER) > 0
     found: NDArray[np.bool_] = trie.height.take(nodes) >= away
-    for layer in range(len(layers.low)):
+    # Of layers with equal characters the first decides.
+    first = dict[tuple[Any, ...], int]()
+    for layer, characters in enumerate(zip(layers.low, layers.high, layers.above, strict=True)):
+        first.setdefault(characters, layer)
+    for (in_low, in_high, in_above), layer in first.items():
         if not found.any():
             break
-        reads = ((low & layers.low[layer]) | (high & layers.high[layer]) > 0) | (above & layers.above[layer])
-        found &= reads | (away <= layer)
+        found &= ((low & in_low) | (high & in_high) > 0) | (above & in_above) | (away <= layer)
     return found
-
-
-def _one_by_one(
-    trie: Trie, visited: VisitedStates, most_work: int, nodes: NDArray[Any], states: NDArray[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The nodes below some pairs whose state is alive, and their states, node by node."""
-    child_start, child_count, byte = trie.views
-    alive, states_alive = list[int](), list[int]()
-    stack = [*zip(nodes.tolist(), states.tolist(), strict=True)]
-    while stack:
-        node, state = stack.pop()
-        for child in range(child_start[node], child_start[node] + child_count[node]):
-            if visited.work > most_work:
-                break
-            target = visited.after(state, byte[child])
-            if target >= 0:
-                alive.append(child)
-                states_alive.append(target)
-                stack.append((child, target))
-    return np.array(alive, dtype=np.int64), np.array(states_alive, dtype=np.int64)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import distinct
+from logitloom.automata.array_ranges import distinct, in_order_of_appearance
 from logitloom.automata.automaton_kernels import Paths
 from logitloom.automata.lift.level_walk import WalkTable
 from logitloom.automata.lift.run_paths import RunPaths
@@ -26,21 +26,38 @@ from logitloom.automata.lift.trie import Trie
 from logitloom.contract import ByteAutomaton, State
 from logitloom.masks.kernels import ByteTable
 
-__all__ = ["BoundedStates", "TooMuchWork", "VisitedStates"]
+__all__ = ["Account", "BoundedStates", "TooMuchWork", "VisitedStates", "WatchedStates"]
 
 _NONE: Final = -1
 _FIRST_ROOM: Final = 64
 #: Units of work for all transitions of a state, besides one for each ``_BYTES_OF_A_UNIT`` bytes of the state.
 _OF_A_STATE: Final = 20
 _BYTES_OF_A_UNIT: Final = 32
-
-
 #: Walks look for subtrees that are allowed as a whole where more tokens than this are below their nodes.
 _MANY: Final = 8192
 
 
 class TooMuchWork(Exception):
     """The transitions of a walk would take more work than it may take."""
+
+
+class Account:
+    """The work that one mask may take, and has taken.
+
+    Args:
+        most: the most work.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+
+    def take(self, work: int, most: int | None = None) -> bool:
+        """Take some work, unless more than ``most`` would be taken then, by default all of the account."""
+        if self.taken + work > (self.most if most is None else most):
+            return False
+        self.taken += work
+        return True
 
 
 class VisitedStates(WalkTable):
@@ -59,7 +76,6 @@ class VisitedStates(WalkTable):
             yet. The array is replaced when it grows.
         work: the work of the transitions that were computed, in units that are equal in every process. A state counts
             once, with its first transition.
-        was_cut: whether transitions that would take too much work were left out.
     """
 
     least_tokens = _MANY
@@ -80,7 +96,6 @@ class VisitedStates(WalkTable):
         self.table: NDArray[np.int32] = np.empty((0, self.classes), dtype=np.int32)
         self.every_row: NDArray[np.bool_] = np.ones(0, dtype=bool)
         self.work = 0
-        self.was_cut = False
         self._costs: dict[int, int] = {}
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
@@ -117,18 +132,15 @@ class VisitedStates(WalkTable):
             self._numbers[state] = found
         return found
 
-    def step(
-        self, states: NDArray[Any], read: NDArray[np.uint8], most: int | None = None, cut: bool = False
-    ) -> NDArray[np.int32]:
+    def step(self, states: NDArray[Any], read: NDArray[np.uint8], most: int | None = None) -> NDArray[np.int32]:
         """The next states for arrays of states and bytes, -1 for none.
 
         Args:
             states, read: ``[n]`` each.
             most: the largest :attr:`work`; unlimited by default.
-            cut: whether transitions of states that would take more work have no next state, and are not remembered.
 
         Raises:
-            TooMuchWork: if the transitions would take more than ``most``, without ``cut``.
+            TooMuchWork: if the transitions would take more than ``most``.
         """
         key = states.astype(np.int64) * self.classes + self.byte_class.take(read)
         found: NDArray[np.int32] = self.table.ravel().take(key)
@@ -137,32 +149,20 @@ class VisitedStates(WalkTable):
             missing = key.take(unknown)
             asked = distinct(missing, self.table.size)
             if most is not None:
-                asked = self._within(asked, most, cut)
+                begun = distinct(asked // self.classes, len(self.values)).tolist()
+                if self.work + sum([self.cost(state) for state in begun if state not in self._costs]) > most:
+                    raise TooMuchWork
             self._ask(asked)
             found[unknown] = np.maximum(self.table.ravel().take(missing), _NONE)
         return found
 
-    def _within(self, keys: NDArray[np.int64], most: int, cut: bool) -> NDArray[np.int64]:
-        """The first of some entries of the table, which ascend: as many as may be computed."""
-        states = keys // self.classes
-        room = most - self.work
-        for state in distinct(states, len(self.values)).tolist():
-            if state not in self._costs:
-                room -= self._cost(state)
-            if room < 0:
-                if not cut:
-                    raise TooMuchWork
-                self.was_cut = True
-                return keys[: np.searchsorted(states, state)]
-        return keys
-
-    def _cost(self, state: int) -> int:
-        """The work of the transitions of a state."""
+    def cost(self, state: int) -> int:
+        """The work of all transitions of a state."""
         return _OF_A_STATE + _size(self.values[state]) // _BYTES_OF_A_UNIT
 
     def _begin(self, state: int) -> None:
         if state not in self._costs:
-            self._costs[state] = cost = self._cost(state)
+            self._costs[state] = cost = self.cost(state)
             self.work += cost
 
     def work_of(self, states: set[int]) -> int:
@@ -218,36 +218,32 @@ class VisitedStates(WalkTable):
             self.table.ravel()[keys] = numbers
 
 
-class BoundedStates(WalkTable):
-    """Visited states for one walk, which may take a bounded amount of work.
+class WatchedStates(WalkTable):
+    """Visited states for one walk that is given up if it takes too much work.
 
     Args:
         visited: the visited states.
         most_work: the most work of the transitions that the walk reads.
-        cut: whether transitions above the bound are left out. The first bytes of tokens are always read.
 
     Attributes:
         visited: the visited states.
     """
 
-    def __init__(self, visited: VisitedStates, most_work: int, cut: bool = False) -> None:
+    reads_single = True
+
+    def __init__(self, visited: VisitedStates, most_work: int) -> None:
         self.visited = visited
-        self._most_work, self._cut = most_work, cut
+        self._most_work = most_work
         #: The largest work of the visited states with what the walk adds.
         self._most = visited.work + most_work
-        self._begun = not cut
         self._read: set[int] = set()
         self._notes_read = visited.work > 0
+        self._remembered = 0
 
     @property
     def least_tokens(self) -> int:  # type: ignore[override]
         """Subtrees below few tokens are looked for, too, where reading them would come near the bound."""
-        return 0 if self._cut or self.visited.work > self._most_work // 4 else _MANY
-
-    @property
-    def reads_single(self) -> bool:  # type: ignore[override]
-        """The last levels of a trie have a node or two each. Where transitions are left out, arrays tell which."""
-        return not self._cut
+        return 0 if self.visited.work > self._most_work // 4 else _MANY
 
     @property
     def automaton(self) -> ByteTable:
@@ -256,8 +252,7 @@ class BoundedStates(WalkTable):
 
     def step(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
         """See :meth:`VisitedStates.step`."""
-        most, self._begun = self._most if self._begun else None, True
-        return self.visited.step(states, read, most, self._cut)
+        return self.visited.step(states, read, self._most)
 
     def after(self, state: int, byte: int) -> int:
         """See :meth:`VisitedStates.after`."""
@@ -280,7 +275,11 @@ class BoundedStates(WalkTable):
     def reads(self, states: NDArray[Any]) -> None:
         """See :meth:`.WalkTable.reads`."""
         if self._notes_read:
-            self._read.update(distinct(states, len(self.visited.values)).tolist())
+            more = {*distinct(states, len(self.visited.values)).tolist()} - self._read
+            self._read |= more
+            self._remembered += self.visited.work_of(more)
+            if self._remembered > self._most_work:
+                raise TooMuchWork
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
         """See :meth:`VisitedStates.paths`."""
@@ -292,6 +291,85 @@ class BoundedStates(WalkTable):
         visited = self.visited
         # A walk that began with nothing remembered has read all that is remembered.
         return visited.work <= self._most_work or (self._notes_read and visited.work_of(self._read) <= self._most_work)
+
+
+class BoundedStates(WalkTable):
+    """Visited states for one walk that leaves out the transitions above a bound.
+
+    The walk counts each state that it reads, whether its transitions are remembered or not, in the order in which it
+    comes to them. So the same transitions are left out in every process. The first bytes of tokens are always read.
+
+    Args:
+        visited: the visited states.
+        account: of the work of the walk, and perhaps of other work.
+        most: how much of the account may be taken when the walk reads a further state; by default all of it.
+
+    Attributes:
+        visited: the visited states.
+        was_cut: whether transitions were left out.
+    """
+
+    #: Subtrees are looked for everywhere, in the last levels of the trie too, so no walk reads fewer states.
+    least_tokens = 0
+
+    def __init__(self, visited: VisitedStates, account: Account, most: int | None = None) -> None:
+        self.visited = visited
+        self._account, self._most = account, most
+        self._begun = False
+        self.was_cut = False
+        #: By number whether a state was read (1), or is left out (2).
+        self._noted: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+        self._nothing: Sequence[int] = [_NONE] * visited.classes
+
+    def step(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
+        """See :meth:`VisitedStates.step`; -1 too for states that are left out."""
+        noted = self._notes().take(states)
+        if not noted.all():
+            self._note(states[noted == 0])
+            noted = self._noted.take(states)
+        if not self.was_cut:
+            return self.visited.step(states, read)
+        found: NDArray[np.int32] = np.full(len(states), _NONE, dtype=np.int32)
+        kept = (noted == 1).nonzero()[0]
+        found[kept] = self.visited.step(states.take(kept), read.take(kept))
+        return found
+
+    def after(self, state: int, byte: int) -> int:
+        """See :meth:`VisitedStates.after`."""
+        return self.visited.after(state, byte)
+
+    def row(self, state: int) -> Sequence[int]:
+        """See :meth:`VisitedStates.row`; none has a next state if the state is left out."""
+        if not self._notes()[state]:
+            self._note(np.array([state]))
+        return self.visited.row(state) if self._noted[state] == 1 else self._nothing
+
+    @property
+    def columns(self) -> Sequence[int]:
+        """The column of each byte."""
+        return self.visited.columns
+
+    def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
+        """See :meth:`VisitedStates.paths`."""
+        return self.visited.paths(trie, states)
+
+    def _notes(self) -> NDArray[np.uint8]:
+        more = len(self.visited.table) - len(self._noted)
+        if more > 0:
+            self._noted = np.append(self._noted, np.zeros(more, dtype=np.uint8))
+        return self._noted
+
+    def _note(self, states: NDArray[Any]) -> None:
+        """Read some states, as far as the account allows it."""
+        account, cost = self._account, self.visited.cost
+        for state in in_order_of_appearance(states, len(self._noted)).tolist():
+            if account.take(cost(state), self._most):
+                self._noted[state] = 1
+            elif not self._begun:
+                self._noted[state], account.taken = 1, account.taken + cost(state)
+            else:
+                self._noted[state], self.was_cut = 2, True
+        self._begun = True
 
 
 def _size(state: State) -> int:

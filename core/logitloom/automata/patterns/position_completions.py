@@ -34,6 +34,9 @@ class PositionCompletions:
 
     Args:
         nfa: the position automaton; the end of the text can be reached from each position.
+
+    Attributes:
+        edges: those of ``nfa.follow``.
     """
 
     def __init__(self, nfa: PositionAutomaton) -> None:
@@ -42,7 +45,7 @@ class PositionCompletions:
         count = len(nfa.set_at)
         sources, targets = nfa.follow.edges()
         order = targets.argsort(kind="stable")
-        self._nfa, self._edges = nfa, (sources, targets)
+        self._nfa, self.edges = nfa, (sources, targets)
         #: The positions before each position, one after the other, and where those of each begin.
         self._before = sources.take(order).tolist(), np.searchsorted(targets.take(order), np.arange(count + 1)).tolist()
         #: The positions in the order of their texts; by position its place in this order, the bytes of its text, and
@@ -88,12 +91,12 @@ class PositionCompletions:
             return None
         needed, exact = self._tokens_of_texts(tokens)
         farthest = [each + self._rest_of_character for each in self._farthest(needed)]
-        return PositionDistances(self._nfa, self._edges, needed, exact, self._size, farthest, tokens.longest)
+        return PositionDistances(self._nfa, self.edges, needed, exact, self._size, farthest, tokens.longest)
 
     def _farthest(self, needed: list[int]) -> list[int]:
         """By position the most tokens that any position reached from it needs."""
         before, starts = self._before
-        sources, targets = self._edges
+        sources, targets = self.edges
         # Often most positions need the most tokens. What leads to them is found without following each.
         largest = np.array(needed) == max(needed)
         farthest: list[int] = np.where(largest, max(needed), -1).tolist()

@@ -14,7 +14,7 @@ from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.lift import lift as module
-from logitloom.automata.lift.visited import BoundedStates, VisitedStates
+from logitloom.automata.lift.visited import VisitedStates, WatchedStates
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import LiftedAutomaton, lift
 from logitloom.masks.kernels import load_kernels
@@ -88,7 +88,7 @@ def test_masks_below_a_bound_are_whole(pattern: str, mode: str) -> None:
 def test_a_walk_with_nothing_remembered_counts_the_states_that_it_read_together_and_one_by_one() -> None:
     automaton = lifted("[ab]{3}").automaton()
     visited = VisitedStates(automaton)
-    table = BoundedStates(visited, 30)
+    table = WatchedStates(visited, 30)
     first = np.array([visited.number(automaton.start())])
     table.reads(first)
     reached = int(table.step(first, np.array([ord("a")], dtype=np.uint8))[0])
@@ -143,7 +143,7 @@ def bounds(constraint: LiftedAutomaton, state: object) -> dict[int, int]:
 def test_bounds_near_a_limit_are_sound_and_do_not_depend_on_what_is_remembered(pattern: str, work: int) -> None:
     exact, used = lifted(pattern), lifted(pattern)
     states = [state for seed in range(2) for state in walk(exact, seed)]
-    limits = {"_MOST_WORK": work, "_MOST_WORK_NEAR": work, "_MOST_COMPLETED": work}
+    limits = {"_MOST_WORK": work, "_MOST_WORK_NEAR": work}
     with mock.patch.multiple(module, **limits):
         expected = [bounds(lifted(pattern), state) for state in states]
         assert [bounds(used, state) for state in states] == expected
@@ -162,7 +162,7 @@ def test_bounds_near_a_limit_are_sound_and_do_not_depend_on_what_is_remembered(p
 @pytest.mark.parametrize("pattern", MANY_STATES)
 def test_bounds_below_the_bounds_of_work_are_those_of_the_states(pattern: str) -> None:
     constraint = lifted(pattern)
-    with mock.patch.multiple(module, _MOST_WORK=1 << 30, _MOST_WORK_NEAR=1 << 30, _MOST_COMPLETED=1 << 30):
+    with mock.patch.multiple(module, _MOST_WORK=1 << 30, _MOST_WORK_NEAR=1 << 30):
         for state in walk(constraint, 3):
             found = bounds(constraint, state)
             reached = [constraint.advance(state, t) for t in found]  # type: ignore[arg-type]

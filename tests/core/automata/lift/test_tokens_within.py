@@ -25,7 +25,7 @@ from tests.core.automata.pattern_strategies import FLAGS, patterns
 WORDS = vocabulary()
 PIECES = [b"ab", b"aab", b"a a", b"\n\n", "éé".encode(), b"b\xc3", b"A1"]
 SMALL = Vocabulary([b"</s>", *[bytes([byte]) for byte in range(256)], *PIECES], eos=[0])
-UNBOUNDED = {"_MOST_WORK": 1 << 30, "_MOST_WORK_NEAR": 1 << 30, "_MOST_COMPLETED": 1 << 30}
+UNBOUNDED = {"_MOST_WORK": 1 << 30, "_MOST_WORK_NEAR": 1 << 30}
 PATTERNS = [
     r".{0,40}-ab/\d+(?:\.(\d+)|) cd",
     r".{0,30}(?:-ab/\d{3}|cde?)(?: C)?",
@@ -125,7 +125,7 @@ def test_texts_of_which_only_the_bytes_are_counted(pattern: str, monkeypatch: py
 def test_bounded_work_finds_a_smaller_set_with_a_way_to_the_end(pattern: str, work: int) -> None:
     exact, used = lift(lazy(pattern), WORDS), lift(lazy(pattern), WORDS)
     states = states_of(exact, 3, 4)
-    limits = {"_MOST_WORK": work, "_MOST_WORK_NEAR": work, "_MOST_COMPLETED": work}
+    limits = {"_MOST_WORK": work, "_MOST_WORK_NEAR": work}
     cases = [(state, most) for state in states for most in (0, 1, 2, 4)]
     with mock.patch.multiple(module, **limits):
         found = [within(lift(lazy(pattern), WORDS), *case) for case in cases]
