@@ -406,8 +406,8 @@ class LiftedAutomaton(Constraint):
     def _walked(self, state: State, most: int, shared: bool, tried: bool) -> tuple[TokenSet, bool]:
         """The tokens of a state that bounded work finds, and whether they are all.
 
-        A walk that looks for subtrees everywhere decides. It reads no state that a faster walk leaves out. So the result
-        does not depend on what is remembered, nor on the kernels.
+        A walk that looks for subtrees everywhere decides. It reads no state that a faster walk leaves out, so the
+        result does not depend on what is remembered, nor on the kernels.
 
         Args:
             state: the state.
