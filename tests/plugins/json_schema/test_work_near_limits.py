@@ -272,6 +272,26 @@ def test_names_that_make_no_difference_are_walked_together(monkeypatch: pytest.M
     assert constraint.schema.completions.work < distances._MOST_WORK // 2
 
 
+def test_strings_with_which_no_item_comes_again_are_walked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that begin like a string of an earlier item are looked at alone."""
+    constraint = constraint_of({"type": "array", "uniqueItems": True, "items": {"type": "object"}})
+    walks, reached = Counter[str](), content_walk.ContentWalk.reached
+
+    def counted(*arguments: Any) -> Any:
+        walks["calls"] += 1
+        return reached(*arguments)
+
+    monkeypatch.setattr(content_walk.ContentWalk, "reached", counted)
+    state: Any = constraint.start()
+    for byte in b'[{"b": "ab"}, {"b": "cd"}, {"b": "':
+        state = constraint.advance(state, 1 + byte)
+    ids, needed = constraint.least_after(state)
+    assert walks["calls"] < 5
+    assert np.array_equal(ids, constraint.allowed(state).listed(constraint.vocab_size))
+    for token in ids[::37].tolist():
+        assert constraint.least_tokens(constraint.advance(state, token)) == needed[ids == token]
+
+
 def test_strings_of_any_characters_are_walked_once_for_all_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)], b"ab", b'"}', b"\\n\xc3\xa9"], eos=[0])
     walked, walk = Counter[str](), content_walk.level_walk

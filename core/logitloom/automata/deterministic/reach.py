@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 __all__ = ["ends_reachable", "reachable", "steps_to"]
 
 #: Distances that are found by sweeps of the whole table, before edges are sorted by their targets: most automata have
-#: few, and some have as many as states.
+#: few, and some have as many as states. And the entries after which no further sweep begins.
 _SWEEPS: Final = 8
+_MOST_SWEPT: Final = 1 << 16
 
 
 def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
@@ -37,9 +38,10 @@ def steps_to(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.in
     # The last entry stands for the dead state.
     steps = np.append(np.where(goal, 0, -1), -1).astype(np.int32)
     left = (~goal).nonzero()[0]
-    distance = 0
-    while len(left) and distance < _SWEEPS:
+    distance = swept = 0
+    while len(left) and distance < _SWEEPS and swept < _MOST_SWEPT:
         distance += 1
+        swept += len(left) * table.shape[1]
         near = (steps[np.maximum(table[left], -1)] == distance - 1).any(axis=1)
         if not near.any():
             return steps[:-1]

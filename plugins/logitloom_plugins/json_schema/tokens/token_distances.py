@@ -110,7 +110,9 @@ class TokenDistances:
                 and not self._matters(at)
                 and not completions.items_matter(at)
             ):
-                strings.setdefault((state.context, at.stack, at.items), {})[node] = at
+                # The characters of the string up to here make no difference.
+                items = at.items._replace(text=b"")
+                strings.setdefault((state.context, at.stack, items), {})[node] = at
                 continue
             completions.work += _NODE
             for child, _, goes_on in words.reads(node, self._readable(at.state, state)):
@@ -231,7 +233,7 @@ class TokenDistances:
         memory = self._completions.memory
         memory.most = _MOST_WORK
         try:
-            needed = self.least(position)
+            needed = self.least(self._completions.without_items(position))
         except WorkSpent:
             memory.work = max(memory.work, _MOST_WORK)
             return _NOT_COUNTED

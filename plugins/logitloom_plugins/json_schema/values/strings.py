@@ -222,6 +222,11 @@ class Content:
         """The output of a content that ends at a state after a number of characters, or ``None``."""
         return self.at[bisect.bisect_right(self.points, count) - 1].get(self.automaton.outputs[state])
 
+    def ends_after(self, count: int) -> list[Output]:
+        """The results of :meth:`ends` for all states after a number of characters."""
+        at = self.at[bisect.bisect_right(self.points, count) - 1]
+        return [*map(at.get, self.automaton.outputs)]
+
     # --- lengths -----------------------------------------------------------------------------------------------
 
     @cached_property

@@ -48,7 +48,7 @@ class NearestEnds:
         self._next = content.counted_steps() if content.counts else automaton.next
         counts = range(len(self._next) // automaton.states)
         #: The output of the content that ends at each state, by ``count * states + state``.
-        self._ends = [content.ends(state, count) for count in counts for state in range(automaton.states)]
+        self._ends = [output for count in counts for output in content.ends_after(count)]
         self._listed = self._by_state() if len(content.found) >= _FEW else None
         self._distances: dict[Output, NDArray[np.int32]] = {}
         self._ways: dict[Output, tuple[bytes, Sequence[int]]] = {}

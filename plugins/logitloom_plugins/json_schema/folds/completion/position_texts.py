@@ -116,6 +116,12 @@ class Completions:
         """Whether items that must not come again make a difference to the completion of a position."""
         return self._different.matter(position)
 
+    def without_items(self, position: Position) -> Position:
+        """A position with the same completion, without the items so far if these make no difference."""
+        return (
+            position._replace(items=OUTSIDE) if position.items.frame and not self.items_matter(position) else position
+        )
+
     def name_matters(self, position: Position) -> bool:
         """Whether the bytes of an unfinished name that must not come twice make a difference to its completion.
 
@@ -135,8 +141,7 @@ class Completions:
         """
         if self.memory.remembered > _MOST_REMEMBERED:
             self._forget()
-        if position.items.frame and not self._different.matter(position):
-            position = position._replace(items=OUTSIDE)
+        position = self.without_items(position)
         if position not in self._of_position:
             machine, memory = self._machine, self.memory
             if position.items.frame:
