@@ -185,6 +185,10 @@ class NearEnd(Protocol):
         """See :meth:`ByteAutomaton.completion_bound`."""
         ...
 
+    def bound_between(self, state: State) -> int | None:
+        """:meth:`bound` after tokens that end between two characters; ``None`` within a character."""
+        ...
+
     def fits(self, state: State, most: int) -> bool | None:
         """Whether the completion of a state takes at most so many tokens; ``None`` if only counting can tell."""
         ...

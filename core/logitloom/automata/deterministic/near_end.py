@@ -52,9 +52,16 @@ class PositionsNearEnd(NearEnd):
 
     def bound(self, state: State) -> int | None:
         """See :class:`NearEnd`."""
+        found = self._farthest(state if type(state) is bytes else cast(tuple[bytes, int], state)[0])
+        return None if found is None else found + self._distances.rest
+
+    def bound_between(self, state: State) -> int | None:
+        """See :class:`NearEnd`."""
+        return self._farthest(state) if type(state) is bytes else None
+
+    def _farthest(self, state: bytes) -> int | None:
         farthest = self._distances.farthest
-        positions = self._next(state if type(state) is bytes else cast(tuple[bytes, int], state)[0])
-        return max([farthest[each] for each in positions], default=None)
+        return max([farthest[each] for each in self._next(state)], default=None)
 
     def fits(self, state: State, most: int) -> bool | None:
         """See :class:`NearEnd`. Positions do not tell it of most states within a character."""

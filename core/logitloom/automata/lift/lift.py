@@ -24,10 +24,20 @@ from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.compiled_walk import compiled_set
 from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_of, walked_set
 from logitloom.automata.lift.lift_memory import MOST_VISITED_BYTES, LiftMemory
-from logitloom.automata.lift.tokens_within import tokens_within
+from logitloom.automata.lift.tokens_within import tokens_within, tokens_within_characters
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.visited import Account, BoundedStates, TooMuchWork, VisitedStates, WatchedStates
-from logitloom.contract import FINISHED, UNKNOWN, ByteAutomaton, Constraint, NearEnd, State, TextTokens, TokenSet
+from logitloom.contract import (
+    FINISHED,
+    UNKNOWN,
+    ByteAutomaton,
+    Constraint,
+    Layers,
+    NearEnd,
+    State,
+    TextTokens,
+    TokenSet,
+)
 from logitloom.errors import VocabularyError
 from logitloom.host.hookspecs import TextEnd
 from logitloom.masks.kernels import KernelFailed
@@ -274,19 +284,21 @@ class LiftedAutomaton(Constraint):
         return known
 
     def _within(self, state: State, most: int, near: NearEnd) -> NDArray[np.int32]:
-        memory, trie = self.memory, self._trie
-        layers = memory.layers.get(most)
-        if layers is None:
-            layers = near.layers(most)
-            memory.note(nbytes=16 * len(layers[0].away))
-            memory.layers[most] = layers
-        account = Account(_MOST_WORK_NEAR)
+        trie, account = self._trie, Account(_MOST_WORK_NEAR)
 
         def fits(value: State) -> bool:
             return (needed := self._completed(value, account)) is not None and needed <= most
 
+        between = near.bound_between(state)
         table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 4)
-        found = tokens_within(trie, table, state, near, layers, most, fits)
+        if between is not None and between <= most:
+            fit = self.allowed(state).mask(self.vocab_size).copy()
+            fit[trie_walk.tokens_at(trie, trie.within.nonzero()[0])[0]] = False
+            fit[self._free] = False
+            fit[tokens_within_characters(trie, table, state, near, most, fits)] = True
+            found = fit.nonzero()[0].astype(np.int32)
+        else:
+            found = tokens_within(trie, table, state, near, self._layers(near, most), most, fits)
         text = self._automaton.completion(state) or b""
         beginnings, at = trie_walk.tokens_at(trie, np.array(trie_walk.nodes_along(trie, text), dtype=np.int64))
         rests = [self._fewest_tokens(text[index + 1 :]) for index in at.tolist()]
@@ -297,6 +309,13 @@ class LiftedAutomaton(Constraint):
         free = self._free if here is not None and here <= most else _NO_IDS
         ids = np.concatenate([found, np.array(along, dtype=np.int32), free])
         return distinct(ids, self.vocab_size).astype(np.int32)
+
+    def _layers(self, near: NearEnd, most: int) -> tuple[Layers, Layers]:
+        known = self.memory.layers.get(most)
+        if known is None:
+            known = self.memory.layers[most] = near.layers(most)
+            self.memory.note(nbytes=16 * len(known[0].away))
+        return known
 
     def _completed(self, state: State, account: Account) -> int | None:
         """The tokens of the completion of a state; ``None`` if there is none, or if the account is used up."""

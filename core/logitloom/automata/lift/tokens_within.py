@@ -22,7 +22,7 @@ from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tok
 from logitloom.automata.lift.visited import BoundedStates, VisitedStates
 from logitloom.contract import Layers, NearEnd, State
 
-__all__ = ["tokens_within"]
+__all__ = ["tokens_within", "tokens_within_characters"]
 
 
 def tokens_within(
@@ -45,7 +45,7 @@ def tokens_within(
         most: the number of tokens.
         fits: whether the completion of a state takes at most so many tokens; asked where ``near`` does not tell.
     """
-    known = _StatesNearEnd(table.visited, near, layers, most, fits)
+    known = _StatesNearEnd(table.visited, near, most, fits)
     paths = RunPaths(lambda each: near.runs(each, most), trie, within_characters=False)
     nodes, states = np.zeros(1, dtype=np.int64), np.array([table.visited.number(state)])
     found: list[NDArray[np.int32]] = []
@@ -68,7 +68,7 @@ def tokens_within(
         inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
         nodes, states = nodes.take(inner), states.take(inner)
         numbers = known.numbered(states)
-        nearer, farther = known.away(numbers)
+        nearer, farther = known.away(numbers, layers)
         read = paths.of(known.values, distinct(numbers, len(known.values)).tolist())
         whole = reads_on(read, trie, nodes, numbers) & ~_leads(trie, nodes, farther, layers[1])
         found.append(tokens_below(trie, nodes[whole])[0])
@@ -79,28 +79,44 @@ def tokens_within(
     return np.concatenate(found) if found else trie.order[:0]
 
 
+def tokens_within_characters(
+    trie: Trie, table: BoundedStates, state: State, near: NearEnd, most: int, fits: Callable[[State], bool]
+) -> NDArray[np.int32]:
+    """Of the tokens that end within a character, those after which at most so many tokens complete the text.
+
+    Args:
+        trie, table, state, near, most, fits: as for :func:`tokens_within`.
+    """
+    known = _StatesNearEnd(table.visited, near, most, fits)
+    nodes, states = np.zeros(1, dtype=np.int64), np.array([table.visited.number(state)])
+    found: list[NDArray[np.int32]] = []
+    while len(nodes):
+        below, counts = children(trie, nodes)
+        chosen = ((trie.marks.take(below) & HIGH_PARTIAL > 0) | trie.within.take(below)).nonzero()[0]
+        nodes = below.take(chosen)
+        reached = table.step(states.repeat(counts).take(chosen), bytes_at(trie, nodes))
+        alive = (reached >= 0).nonzero()[0]
+        nodes, states = nodes.take(alive), reached.take(alive)
+        ends = trie.within.take(nodes).nonzero()[0]
+        ids, at = tokens_at(trie, nodes.take(ends))
+        found.append(ids[known.fit(known.numbered(states.take(ends))).take(at)])
+    return np.concatenate(found)
+
+
 class _StatesNearEnd:
     """What is known of the states of a walk, looked up once.
 
     Args:
         visited: the visited states.
-        near, layers, most, fits: as for :func:`tokens_within`.
+        near, most, fits: as for :func:`tokens_within`.
 
     Attributes:
         values: the states of the walk. Their numbers are places in this list, in the order in which the walk comes to
             them, so they are the same in every process.
     """
 
-    def __init__(
-        self,
-        visited: VisitedStates,
-        near: NearEnd,
-        layers: tuple[Layers, Layers],
-        most: int,
-        fits: Callable[[State], bool],
-    ) -> None:
-        self._visited, self._near, self._layers = visited, near, layers
-        self._most, self._ask = most, fits
+    def __init__(self, visited: VisitedStates, near: NearEnd, most: int, fits: Callable[[State], bool]) -> None:
+        self._visited, self._near, self._most, self._ask = visited, near, most, fits
         self.values: list[State] = []
         self._numbers = np.zeros(0, dtype=np.int64)
         self._fit: list[bool | None] = []
@@ -133,13 +149,13 @@ class _StatesNearEnd:
             found[number] = known
         return found.take(numbers)
 
-    def away(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``[2, states]``: for each state the characters before the states of the two layers."""
+    def away(self, numbers: NDArray[np.int64], layers: tuple[Layers, Layers]) -> NDArray[np.int64]:
+        """``[2, states]``: for each state the characters before the states of two layers, the same in each call."""
         found, values, near = np.empty((2, len(self.values)), dtype=np.int64), self.values, self._near
         for number in distinct(numbers, len(values)).tolist():
             known = self._away[number]
             if known is None:
-                nearer, farther = self._layers
+                nearer, farther = layers
                 known = self._away[number] = near.away(values[number], nearer), near.away(values[number], farther)
             found[:, number] = known
         return found.take(numbers, axis=1)

@@ -72,6 +72,7 @@ class Trie:
         levels: ``[depth + 2] int64``, nodes of ``d`` bytes are ``levels[d] : levels[d + 1]``.
         low, high: ``[nodes] uint64``, ASCII characters 0-63 and 64-127 that occur below a node.
         marks: ``[nodes] uint8``, kinds of other contents below a node, as bits.
+        within: ``[nodes] bool``, whether a token ends at a node within a character.
         height: ``[nodes] uint16``, the largest number of characters that begin on one path below a node.
         textless: ids without bytes, ``int32``, sorted.
         single: ``[256] int32``, an id of the token that is this byte alone, or -1.
@@ -206,6 +207,7 @@ class Trie:
         self.low: NDArray[np.uint64] = below_low
         self.high: NDArray[np.uint64] = below_high
         self.marks: NDArray[np.uint8] = below_marks
+        self.within: NDArray[np.bool_] = marks == HIGH_PARTIAL
         self.height: NDArray[np.uint16] = height
 
     def _character_marks(self) -> NDArray[np.uint8]:

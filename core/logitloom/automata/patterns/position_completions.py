@@ -90,8 +90,8 @@ class PositionCompletions:
         if not self._used <= tokens.single:
             return None
         needed, exact = self._tokens_of_texts(tokens)
-        farthest = [each + self._rest_of_character for each in self._farthest(needed)]
-        return PositionDistances(self._nfa, self.edges, needed, exact, self._size, farthest, tokens.longest)
+        farthest, rest = self._farthest(needed), self._rest_of_character
+        return PositionDistances(self._nfa, self.edges, needed, exact, self._size, farthest, rest, tokens.longest)
 
     def _farthest(self, needed: list[int]) -> list[int]:
         """By position the most tokens that any position reached from it needs."""

@@ -34,10 +34,11 @@ class PositionDistances:
         exact: whether there are no bounds in ``needed``.
         sizes: by position the bytes of its text.
         farthest: by position a bound on the tokens that its text, or that of any position reached from it, needs.
+        rest: a bound on the tokens that complete a character which a token has begun.
         longest: the bytes of the longest token.
 
     Attributes:
-        needed, farthest: as given; ``needed`` is an array.
+        needed, farthest, rest: as given; ``needed`` is an array.
         least: ``[positions]``: no fewer tokens write the text of a position.
     """
 
@@ -49,10 +50,11 @@ class PositionDistances:
         exact: bool,
         sizes: list[int],
         farthest: list[int],
+        rest: int,
         longest: int,
     ) -> None:
         self._nfa, self._edges = nfa, edges
-        self.farthest = farthest
+        self.farthest, self.rest = farthest, rest
         self.needed, self._sizes = np.array(needed), np.array(sizes)
         self.least: NDArray[np.int64] = self.needed if exact else -(-self._sizes // longest)
 
