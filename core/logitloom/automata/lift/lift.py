@@ -59,10 +59,10 @@ _FAST_PART: Final = 4
 _MOST_KEPT: Final = 16 * _MOST_WORK
 #: The most work of a mask near a limit on tokens: of the transitions, and of the completions of the states that the
 #: tokens lead to. A completion takes ``_OF_A_COMPLETION`` units, and one for each of its tokens.
-_MOST_WORK_NEAR: Final = 5000
+_MOST_WORK_NEAR: Final = 5500
 _OF_A_COMPLETION: Final = 8
-#: In quarters of the work: above this part of it no transitions are read.
-_READ_NEAR: Final = 3
+#: Above this part of the work, in fifths, no transitions are read.
+_READ_NEAR: Final = 4
 
 
 def lift(
@@ -290,7 +290,7 @@ class LiftedAutomaton(Constraint):
             return (needed := self._completed(value, account)) is not None and needed <= most
 
         between = near.bound_between(state)
-        table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 4)
+        table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 5)
         if between is not None and between <= most:
             fit = self.allowed(state).mask(self.vocab_size).copy()
             fit[trie_walk.tokens_at(trie, trie.within.nonzero()[0])[0]] = False
@@ -327,7 +327,7 @@ class LiftedAutomaton(Constraint):
 
     def _bounded_least_after(self, state: State, any_token: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         account = Account(_MOST_WORK_NEAR)
-        table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 4)
+        table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 5)
         ids, which, values = self._read_from(state, table.visited, table)
         was_cut = table.was_cut
         # In the order of the walk, because numbers of states depend on what is remembered.

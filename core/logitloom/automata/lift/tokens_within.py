@@ -70,11 +70,12 @@ def tokens_within(
         numbers = known.numbered(states)
         nearer, farther = known.away(numbers, layers)
         read = paths.of(known.values, distinct(numbers, len(known.values)).tolist())
-        whole = reads_on(read, trie, nodes, numbers) & ~_leads(trie, nodes, farther, layers[1])
+        whole = reads_on(read, trie, nodes, numbers)
+        whole[whole] = ~_leads(trie, nodes[whole], farther[whole], layers[1])
         found.append(tokens_below(trie, nodes[whole])[0])
+        nodes, states, nearer = nodes[~whole], states[~whole], nearer[~whole]
         # Within a character another text may be shorter.
         going = _leads(trie, nodes, nearer, layers[0]) | (trie.marks.take(nodes) & HIGH_PARTIAL > 0)
-        going &= ~whole
         nodes, states = nodes[going], states[going]
     return np.concatenate(found) if found else trie.order[:0]
 

@@ -148,3 +148,15 @@ def test_few_tokens_are_looked_at_where_optional_characters_change_no_distance()
         with mock.patch.object(automaton, "step", autospec=True, side_effect=automaton.step) as step:
             constraint.allowed_within(constraint.start(), most)
         assert sum(len(call.args[1]) for call in step.call_args_list) < 500 < vocabulary_trie(WORDS).nodes // 30
+
+
+@pytest.mark.parametrize("pattern", [r"[^;/é]{1,30}(?:-ab|\) cd)", r"x.{0,40}ab/"])
+def test_only_tokens_within_a_character_are_looked_at_where_all_positions_are_near(pattern: str) -> None:
+    constraint = lift(lazy(pattern), WORDS)
+    for state in states_of(constraint, 4, 3):
+        if type(state) is not bytes:
+            continue
+        farthest = constraint.most_after(state)  # type: ignore[arg-type]
+        with mock.patch.object(module, "tokens_within", side_effect=AssertionError):
+            for most in range(farthest - 3, farthest):
+                assert within(constraint, state, most) == expected(constraint, state, most)
