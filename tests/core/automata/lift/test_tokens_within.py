@@ -59,15 +59,20 @@ def states_of(constraint: LiftedAutomaton, seed: int, steps: int) -> list[object
     return states
 
 
-def expected(constraint: LiftedAutomaton, state: object, most: int) -> list[int]:
-    """The ids of all tokens after which at most so many complete the text: each token is taken."""
-    found = []
+def needed_after(constraint: LiftedAutomaton, state: object) -> dict[int, int]:
+    """By token the fewest tokens that complete the text after it: each token is taken."""
+    found = {}
     for token, text in enumerate(constraint.vocabulary.token_bytes):
         after = constraint.advance(state, token) if text else None  # type: ignore[arg-type]
         least = None if after is None else constraint.least_tokens(after)
-        if least is not None and least <= most:
-            found.append(token)
+        if least is not None:
+            found[token] = least
     return found
+
+
+def expected(needed: dict[int, int], most: int) -> list[int]:
+    """The ids of all tokens after which at most so many complete the text."""
+    return [token for token, least in needed.items() if least <= most]
 
 
 def within(constraint: LiftedAutomaton, state: object, most: int) -> list[int]:
@@ -82,9 +87,9 @@ def test_the_tokens_within_a_limit_are_those_after_which_the_text_can_be_complet
     constraint = lift(lazy(pattern), WORDS)
     with mock.patch.multiple(module, **UNBOUNDED):
         for state in states_of(constraint, 1, 6):
-            farthest = constraint.most_after(state)  # type: ignore[arg-type]
+            farthest, needed = constraint.most_after(state), needed_after(constraint, state)  # type: ignore[arg-type]
             for most in sorted({*range(-1, min(farthest, 8)), farthest - 1, farthest}):
-                assert within(constraint, state, most) == expected(constraint, state, most)
+                assert within(constraint, state, most) == expected(needed, most)
 
 
 @settings(max_examples=80, deadline=None)
@@ -97,9 +102,10 @@ def test_the_tokens_within_a_limit_of_any_pattern(pattern: str, flags: int) -> N
     with mock.patch.multiple(module, **UNBOUNDED):
         state, dice = constraint.start(), random.Random(pattern)
         for _ in range(4):
+            needed = needed_after(constraint, state)
             for most in range(4):
                 ids = constraint.allowed_within(state, most)
-                assert ids is None or ids.tolist() == expected(constraint, state, most)
+                assert ids is None or ids.tolist() == expected(needed, most)
             allowed = constraint.allowed(state).listed(SMALL.size).tolist()
             if not allowed:
                 break
@@ -116,8 +122,9 @@ def test_texts_of_which_only_the_bytes_are_counted(pattern: str, monkeypatch: py
         for state in states_of(constraint, 2, 3):
             least = constraint.least_tokens(state)  # type: ignore[arg-type]
             assert least is not None
+            needed = needed_after(constraint, state)
             for most in (least - 2, least - 1, least, least + 9):
-                assert within(constraint, state, most) == expected(constraint, state, most)
+                assert within(constraint, state, most) == expected(needed, most)
 
 
 @pytest.mark.parametrize("work", [1, 60, pytest.param(600, marks=pytest.mark.exhaustive)])
@@ -133,8 +140,9 @@ def test_bounded_work_finds_a_smaller_set_with_a_way_to_the_end(pattern: str, wo
         used.forget()
         assert [within(used, *case) for case in cases[::-1]][::-1] == found
     with mock.patch.multiple(module, **UNBOUNDED):
+        needed = {state: needed_after(exact, state) for state in states}
         for (state, most), ids in zip(cases, found, strict=True):
-            assert set(ids) <= set(expected(exact, state, most))
+            assert set(ids) <= set(expected(needed[state], most))
             least = exact.least_tokens(state)  # type: ignore[arg-type]
             assert least is not None
             assert ids or least == 0 or least > most + 1
