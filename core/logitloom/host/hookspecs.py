@@ -209,10 +209,10 @@ def encode_text(tokenizer: Any, text: str) -> list[int] | None:
 def constraint(vocabulary: Vocabulary, vocab_size: int) -> Any:
     """The constraint that the processor is (constraints; optional).
 
-    Combinators, decoding loops and engines that must know which tokens a processor allows ask for it, whoever wrote
-    the processor. The processor's masks are those of the constraint, and it changes no other logits. In host memory it
-    raises :class:`logitloom.errors.IllegalToken` for a row that was fed a token which the constraint does not allow,
-    before it writes anything.
+    Combinators, decoding loops and engines that must know which tokens a processor allows ask for it, also where
+    another distribution has the processor. The processor's masks are those of the constraint, and it changes no other
+    logits. In host memory the processor raises :class:`logitloom.errors.IllegalToken` for a row that was fed a token
+    which the constraint does not allow, before it writes anything.
 
     Args:
         vocabulary: the bytes of each id.

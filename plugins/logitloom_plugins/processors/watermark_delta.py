@@ -63,7 +63,7 @@ class WatermarkDelta(Processor):
     needs = frozenset({"prompt"})
     effect = Effect("forbids", reads=("distribution", "ids", "seen"), keeps=("last",))
 
-    key: int = option(help="The secret; whoever has it can detect the mark.")
+    key: int = option(help="The secret; the mark can be detected with it alone.")
     width: int = option(4, help="How many tokens decide number and order.", ge=1, le=1024, unit="tokens")
 
     def init_state(self, context: Context) -> KeyedContext:

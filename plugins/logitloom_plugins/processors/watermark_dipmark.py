@@ -58,7 +58,7 @@ class WatermarkDipmark(Processor):
     needs = frozenset({"prompt"})
     effect = REWEIGHT
 
-    key: int = option(help="The secret; whoever has it can detect the mark.")
+    key: int = option(help="The secret; the mark can be detected with it alone.")
     width: int = option(4, help="How many tokens decide the order.", ge=1, le=1024, unit="tokens")
     alpha: float = option(0.45, help="Strength of the mark; 0.5 is the gamma-reweight.", ge=0.0, le=0.5)
 

@@ -63,7 +63,7 @@ class WatermarkGreenlist(Processor):
 
     ratio: float = option(0.25, help="Part of the vocabulary that is green.", gt=0.0, lt=1.0)
     bias: float = option(2.0, help="Number added to the logits of green tokens.", gt=0.0, le=100.0)
-    key: int = option(15485863, help="The secret key; whoever has it can detect and remove the watermark.", ge=1)
+    key: int = option(15485863, help="The secret key; with it the watermark can be detected and removed.", ge=1)
     scheme: Literal["lefthash", "selfhash"] = option(
         "lefthash", help="Which tokens seed a list: 'lefthash' those before, 'selfhash' also the new one."
     )

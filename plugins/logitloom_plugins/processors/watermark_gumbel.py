@@ -52,7 +52,7 @@ class WatermarkGumbel(Processor):
     needs = frozenset({"prompt"})
     effect = Effect("forbids", reads=("distribution", "ids", "seen"), keeps=("last",))
 
-    key: int = option(help="The secret key; whoever has it can detect the watermark.")
+    key: int = option(help="The secret key; the watermark can be detected with it alone.")
     width: int = option(
         4, help="Number of tokens that seed the random numbers of the next token.", ge=1, le=1024, unit="tokens"
     )

@@ -1,4 +1,4 @@
-"""Token healing in engines: what their own loops write is what logitloom's loop writes, and what transformers heals."""
+"""Token healing in engines: their own loops write the texts of logitloom's loop, and transformers' healing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what is used of an array library's namespace is what the code uses, and what the kit tests."""
+"""The table of names of an array library lists exactly the names that the code uses and the kit tests."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def array(items: Any = True, **more: Any) -> dict[str, Any]:
     return {"type": "array", "items": items, "uniqueItems": True, **more}
 
 
-# -- what may be written is what can be completed -------------------------------------------------------
+# -- exactly the texts that can be completed may be written -------------------------------------------------------
 
 
 def orders(values: list[Any], most: int) -> list[list[Any]]:

@@ -1,4 +1,4 @@
-"""Catalogues against brute force: what is allowed is what begins some item, for texts and for lists of ids."""
+"""Catalogues against brute force, for texts and lists of ids: exactly the tokens that begin some item are allowed."""
 
 from __future__ import annotations
 
