@@ -183,9 +183,15 @@ class FollowSets(dict[int, Positions]):
 
 def _by_identity(following: Sequence[_Following]) -> list[tuple[int, NDArray[np.int64]]]:
     """The positions that share an entry, each group beside the first of its positions."""
-    _, first, which = np.unique([*map(id, following)], return_index=True, return_inverse=True)
+    # Mostly neighbours share an entry.
+    ids = np.fromiter(map(id, following), dtype=np.int64, count=len(following))
+    begins = np.append(True, ids[1:] != ids[:-1]).nonzero()[0]
+    _, first, which = np.unique(ids.take(begins), return_index=True, return_inverse=True)
+    which = which.repeat(np.diff(begins, append=len(ids)))
+    # Numbers of two bytes are sorted many times faster.
+    which = which.astype(np.uint16) if len(first) < 1 << 16 else which
     groups = np.split(which.argsort(kind="stable"), np.bincount(which).cumsum()[:-1])
-    return [*zip(first.tolist(), groups, strict=True)]
+    return [*zip(begins.take(first).tolist(), groups, strict=True)]
 
 
 def _description(following: _Following) -> object:

@@ -38,7 +38,7 @@ class PositionDistances:
         longest: the bytes of the longest token.
 
     Attributes:
-        needed, farthest, rest: as given; ``needed`` is an array.
+        needed, farthest, rest: as given.
         least: ``[positions]``: no fewer tokens write the text of a position.
     """
 
@@ -46,7 +46,7 @@ class PositionDistances:
         self,
         nfa: PositionAutomaton,
         edges: tuple[NDArray[np.int64], NDArray[np.int64]],
-        needed: list[int],
+        needed: NDArray[np.int64],
         exact: bool,
         sizes: list[int],
         farthest: list[int],
@@ -55,7 +55,7 @@ class PositionDistances:
     ) -> None:
         self._nfa, self._edges = nfa, edges
         self.farthest, self.rest = farthest, rest
-        self.needed, self._sizes = np.array(needed), np.array(sizes)
+        self.needed, self._sizes = needed, np.array(sizes)
         self.least: NDArray[np.int64] = self.needed if exact else -(-self._sizes // longest)
 
     def nearer(self, most: int) -> Layers:

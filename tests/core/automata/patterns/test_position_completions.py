@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from logitloom import Vocabulary
 from logitloom.automata import LazyDfa
@@ -17,6 +20,7 @@ from logitloom.automata.lift.trie_walk import fewest_tokens
 from logitloom.automata.patterns import position_completions
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import UNKNOWN, lift
+from logitloom.contract import TextTokens
 from logitloom.errors import LogitloomError
 from tests.core.automata.pattern_strategies import FLAGS, TEXTS, patterns
 
@@ -65,6 +69,37 @@ def test_completions_are_shortest_texts_and_rests_of_each_other(pattern: str, fl
         state = automaton.step(state, byte)
         if state is None:
             return
+
+
+def texts(pattern: str, flags: int, many: int) -> list[Any]:
+    """The text, the tokens and the farthest tokens of each position, where so many positions are looked at together."""
+    with mock.patch.object(position_completions, "_MANY", many):
+        automaton = lazy(pattern, flags)
+        completions = automaton._subsets.completions
+        if completions is None:
+            return []
+        count = len(completions._nfa.set_at)
+        single = frozenset(range(256))
+        tokens = TextTokens(7, single, partial(fewest_tokens, vocabulary_trie(BYTES)))
+        distances = completions.distances(tokens)
+        assert distances is not None
+        order = [completions.first({one, other}) for one in range(count) for other in range(one)]
+        return [
+            [completions.shortest([each]) for each in range(count)],
+            order,
+            distances.needed.tolist(),
+            distances.farthest,
+        ]
+
+
+@settings(max_examples=80, deadline=None)
+@given(patterns(anchors=True), FLAGS)
+@example("(?:a.{0,9}){0,9}b|.{30}", 0)
+@example("[ab]{40}", 0)
+@example("x(?:[a-c]|é|.{0,4}z){0,9}", 0)
+def test_texts_of_positions_are_the_same_one_by_one_and_together(pattern: str, flags: int) -> None:
+    with suppress(LogitloomError):
+        assert texts(pattern, flags, 1) == texts(pattern, flags, 3) == texts(pattern, flags, 1 << 30)
 
 
 @pytest.mark.parametrize(
