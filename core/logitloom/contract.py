@@ -268,12 +268,13 @@ class ByteAutomaton(ABC):
 
         The function gets a state and returns a bound, the same in every process, or ``None`` if no text can end after
         the state. While more tokens are left than the bound, completions are not looked for. ``None`` if there is no
-        such function, and if tokens cannot write all completions.
+        such function, and if tokens cannot write all completions. By default what :meth:`near_end` tells.
 
         Args:
             tokens: the tokens of the vocabulary.
         """
-        return None
+        near = self.near_end(tokens)
+        return None if near is None else near.bound
 
     def near_end(self, tokens: TextTokens) -> NearEnd | None:
         """More about the tokens of completions than :meth:`completion_bound` tells, which is asked if this is ``None``.

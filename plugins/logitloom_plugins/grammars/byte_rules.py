@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from logitloom.automata import BYTE_ORDER, BudgetTracker
 from logitloom.automata.patterns.utf8 import byte_sequences
 from logitloom.errors import BudgetExceeded
+from logitloom_plugins.grammars.bits import set_bits
 from logitloom_plugins.grammars.context_free import (
     Chars,
     ContextFreeGrammar,
@@ -417,11 +418,7 @@ def _mask(span: tuple[int, int]) -> int:
 @lru_cache(maxsize=1024)
 def _least_rank(mask: int) -> bytes | None:
     """The shortest text of a byte set, by rank."""
-    return bytes([min(BYTE_ORDER[byte] for byte in _members(mask))]) if mask else None
-
-
-def _members(mask: int) -> list[int]:
-    return [byte for byte in range(mask.bit_length()) if mask >> byte & 1]
+    return bytes([min(BYTE_ORDER[byte] for byte in set_bits(mask))]) if mask else None
 
 
 def _byte_classes(masks: Iterable[int]) -> NDArray[np.uint8]:

@@ -219,15 +219,16 @@ def pruned(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
         )
 
     reached: dict[str, Node] = {}
-    waiting = [grammar.start]
+    waiting, same = [grammar.start], 0
     while waiting:
         name = waiting.pop()
         if name not in reached:
             reached[name] = cut(grammar.rules[name]) or RuleChoice(())
             # What both grammars remember of their rules is found once where nothing is cut.
-            same = reached[name] is grammar.rules[name]
-            waiting += grammar.named[name] if same else references(reached[name])
-    if len(reached) == len(grammar.rules) and all(reached[name] is node for name, node in grammar.rules.items()):
+            is_same = reached[name] is grammar.rules[name]
+            waiting += grammar.named[name] if is_same else references(reached[name])
+            same += is_same
+    if same == len(grammar.rules):
         return grammar
     return ContextFreeGrammar({name: reached[name] for name in grammar.rules if name in reached}, grammar.start)
 

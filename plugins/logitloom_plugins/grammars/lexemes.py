@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
 from logitloom.errors import BudgetExceeded
+from logitloom_plugins.grammars.bits import set_bits
 from logitloom_plugins.grammars.context_free import (
     Chars,
     ContextFreeGrammar,
@@ -237,7 +238,7 @@ class _Cutting:
             having[after] = having.get(after, 0) | 1 << number
         before: list[int] = [0] * len(self.lexemes)
         for after, numbers in having.items():
-            for each in _members(after):
+            for each in set_bits(after):
                 before[each] |= numbers
         partners: list[int] = [0] * len(self.lexemes)
         for one, other in same:
@@ -248,7 +249,7 @@ class _Cutting:
             """Whether both can come first, or after texts that are equal."""
             if first >> i & first >> j & 1 or before[i] & before[j]:
                 return True
-            return any(partners[each] & before[j] for each in _members(before[i] & shared))
+            return any(partners[each] & before[j] for each in set_bits(before[i] & shared))
 
         return {self.lexemes[j] for i, j in longer if expected(i, j)}
 
@@ -431,7 +432,7 @@ class _Cutting:
         found = np.zeros((len(rows) + 1, rows.shape[1]), dtype=np.bool_)
         for number, after in enumerate(following):
             if after not in known:
-                known[after] = begins[_members(after)].any(axis=0)
+                known[after] = begins[set_bits(after)].any(axis=0)
             found[number] = known[after]
         return found
 
@@ -474,8 +475,3 @@ def _literal(node: Node) -> bytes | None:
             return None
         found.append(chr(part.ranges[0][0]))
     return "".join(found).encode()
-
-
-def _members(bits: int) -> list[int]:
-    """The numbers of the bits that are set, ascending."""
-    return [at for at, bit in enumerate(reversed(f"{bits:b}")) if bit == "1"]

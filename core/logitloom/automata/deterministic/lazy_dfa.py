@@ -14,7 +14,7 @@ References:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, cast
 
@@ -146,13 +146,8 @@ class LazyDfa(ByteAutomaton):
             found.append(tail + row.completions[target])
         return min(found, key=lambda text: (len(text), text.translate(BYTE_ORDER)))
 
-    def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
-        """By the positions of a state; within a character by the positions before the character."""
-        near = self.near_end(tokens)
-        return None if near is None else near.bound
-
     def near_end(self, tokens: TextTokens) -> NearEnd | None:
-        """By the positions of a state; ``None`` as for :meth:`completion_bound`."""
+        """By the positions of a state; ``None`` if tokens cannot write all completions."""
         completions = self._subsets.completions
         distances = None if completions is None else completions.distances(tokens)
         if completions is None or distances is None:
