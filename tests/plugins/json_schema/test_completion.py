@@ -182,6 +182,18 @@ def test_completions_of_different_items_count_down_at_every_byte(name: str, esca
         state, text = (schema.read(state, ahead) if ahead else state), text + ahead
 
 
+@pytest.mark.parametrize("escapes", ["any", "minimal", "ascii"])
+@pytest.mark.parametrize("begun", [b"", b"u", b"u0", b"u00", b"ud", b"ud83d", b"ud83d\\", b"ud83d\\u", b"ud83d\\ud"])
+def test_an_escape_goes_on_with_its_smallest_byte(begun: bytes, escapes: str) -> None:
+    """Where the text before it does not end with an escape."""
+    schema = SchemaAutomaton(compile_schema({"type": "object"}, SchemaOptions(Whitespace("compact"), escapes)))
+    for before in (b'{"', b'{"a":"'):
+        state = schema.read(schema.start(), before + b"\\" + begun)
+        if state is not None:
+            rest = schema.completion(state) or b""
+            assert rest[0] == min(byte for byte in range(256) if schema.step(state, byte) is not None)
+
+
 def words(name: str) -> Vocabulary:
     """Each byte, and pieces of texts that the schema accepts."""
     dice = random.Random(name)

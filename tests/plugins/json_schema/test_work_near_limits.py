@@ -314,6 +314,43 @@ def test_strings_of_any_characters_are_walked_once_for_all_schemas(monkeypatch: 
     assert found[0] == found[1] == found[2]
 
 
+ENDS = [text + end for text in (b"ab", b"x", b"", b"\xc3\xa9", b"\\n")
+        for end in (b'"', b'",', b'", "', b'"}', b'":', b"\\", b"\\n", b'\\",', b"\\u", b"\\u00")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schema", "begun"),
+    [
+        ({"type": "object", "properties": {"a": {}, "b": {"const": 1}}, "required": ["a", "b"]}, b'{"a": "x'),
+        ({"items": {"maxLength": 9}}, b'["x'),
+        ({"type": "array", "items": {"type": "string", "pattern": "^x.*[a-c\n]$"}}, b'["x'),
+        ({"type": "object"}, b'{"x'),
+    ],
+)
+def test_what_ends_a_string_is_read_for_all_tokens_together(
+    schema: Any, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each token with a quote or a backslash, and the number of tokens after each of them is right."""
+    words = Vocabulary([*dict.fromkeys([b"", *[bytes([byte]) for byte in range(256)], *ENDS])], eos=[0])
+    constraint = constraint_of(schema, words)
+    state: Any = constraint.start()
+    for byte in begun:
+        state = constraint.advance(state, 1 + byte)
+    read, follow = Counter[Any](), Machine.read
+
+    def noted(self: Machine, position: Any, text: bytes) -> Any:
+        read[position, text] += 1
+        return follow(self, position, text)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Machine, "read", noted)
+        ids, needed = constraint.least_after(state)
+    # Tokens have at most two escapes, after each of which the string goes on.
+    assert max(read.values()) <= 3
+    assert np.array_equal(ids, constraint.allowed(state).listed(constraint.vocab_size))
+    assert needed.tolist() == [constraint.least_tokens(constraint.advance(state, token)) for token in ids.tolist()]
+
+
 def test_names_that_must_differ_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lists, several = Counter[str](), content_texts.several
 

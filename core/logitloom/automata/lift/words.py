@@ -132,6 +132,14 @@ class Words:
                     found.append((child, code, sizes[child] > 0))
         return found
 
+    def read_by_byte(self, nodes: list[int], row: Mapping[int, int]) -> dict[bytes, list[int]]:
+        """The children of some nodes that a row of codes reads, by their bytes."""
+        texts, found = self._bytes, dict[bytes, list[int]]()
+        for node in nodes:
+            for child, _, _ in self.reads(node, row):
+                found.setdefault(texts[child : child + 1], []).append(child)
+        return found
+
     def bytes_below(self, node: int) -> bytes:
         """The bytes of the children of a node, ascending."""
         first = self._starts[node]
@@ -150,6 +158,10 @@ class Words:
     def has_children(self, node: int) -> bool:
         """Whether longer words begin with the prefix of a node."""
         return self._sizes[node] > 0
+
+    def is_word(self, node: int) -> bool:
+        """Whether words end at a node."""
+        return self._own[node] > self._first[node]
 
     def longest_below(self, node: int) -> int:
         """The most characters that words add to the prefix of a node."""

@@ -26,7 +26,7 @@ from logitloom_plugins.json_schema.values.moore_machine import LEADING, UNESCAPE
 
 __all__ = ["DIGITS", "StringMoves"]
 
-_SHORT: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SHORT: Final = {'"': '"', "/": "/", "\\": "\\", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX: Final = "0123456789abcdef"
 #: The characters that the letters write.
 _WRITTEN: Final = np.array([ord(character) for character in _SHORT.values()])
@@ -182,7 +182,7 @@ class StringMoves:
         )
 
     def in_escape(self, state: EscapeState) -> Iterator[Reads]:
-        """The moves within an escape."""
+        """The moves within an escape, in the order of the bytes that they read."""
         context, content_state, count, written, _ = state
         automaton, following = context.content.automaton, context.content.counted(count + 1)
         if len(written) == 1:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringCo
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["ContentWalk", "Ends", "FreeWalks", "Places", "free_walks"]
+__all__ = ["ContentWalk", "Ends", "FreeWalks", "Places", "Reached", "free_walks"]
 
 #: The most entries of a table with numbers of characters, which is made in a few milliseconds, and of one without.
 _MOST_ENTRIES: Final = 1 << 18
@@ -44,8 +44,9 @@ _MOST_MARKED: Final = 1 << 20
 _MOST_ASKED: Final = 1 << 19
 #: The most states whose walks of all words are remembered.
 _MOST_WALKED: Final = 4
-#: The most walks that are kept for a vocabulary, of 12 bytes for each token.
+#: The most walks that are kept for a vocabulary: of all words, of 4 bytes for each token, and below other nodes.
 _MOST_FREE: Final = 8
+_MOST_BELOW: Final = 32
 #: The most states of a table whose paths are followed for more than one character.
 _MOST_FOLLOWED: Final = 1 << 13
 _QUOTE, _BACKSLASH = b'"\\'
@@ -55,9 +56,31 @@ _QUOTE, _BACKSLASH = b'"\\'
 Ends = list[tuple[int, tuple[int, int], bool]]
 #: Numbers of words, nodes or pairs.
 Places = NDArray[np.int32] | NDArray[np.int64]
-#: Positions of words; for each word an index into the list that follows; a list of states with numbers of characters;
-#: and ends.
-Reached = tuple[Places, NDArray[np.int64], list[tuple[int, int]], Ends]
+#: The nodes of ends, by the state and the number of characters before them, and whether the string ends there.
+EndNodes = dict[tuple[tuple[int, int], bool], list[int]]
+
+
+class Reached(NamedTuple):
+    """Where words lead that stay in a string.
+
+    Attributes:
+        ids: the words; ``None`` for all ids of the vocabulary in their order.
+        which: for each of these an index into ``states``, or -1 for words that do not stay.
+        states: states of the content with numbers of characters; ``None`` where no text can go on.
+        ends: where strings end or escapes begin.
+    """
+
+    ids: NDArray[np.int32] | None
+    which: NDArray[np.int32]
+    states: list[tuple[int, int] | None]
+    ends: EndNodes
+
+    def examples(self) -> list[int]:
+        """A word for each of the states."""
+        place = np.zeros(len(self.states) + 1, dtype=np.int64)
+        place[self.which] = np.arange(len(self.which))
+        found: list[int] = (place[:-1] if self.ids is None else self.ids.take(place[:-1])).tolist()
+        return found
 
 
 class _Table(WalkTable):
@@ -190,28 +213,34 @@ class _Computed(WalkTable):
 
 
 class FreeWalks:
-    """Walks of all words of a vocabulary in strings in which any character may come, for all schemas.
+    """Walks of words of a vocabulary in strings in which any character may come, for all schemas.
+
+    Args:
+        size: of the vocabulary.
 
     Attributes:
         tables: by what the strings may hold the table.
         walked: by the same and the state where all words lead after 0 characters.
+        below: by the same and nodes, each with a state, where the words below the nodes lead.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.tables: dict[Hashable, _Table] = {}
         self.walked: dict[Hashable, Reached] = {}
+        self.below: dict[Hashable, Reached] = {}
 
     def forget_oldest(self) -> None:
         """Drop what is too much."""
-        for memory in (self.tables, self.walked):
-            if len(memory) > _MOST_FREE:
+        for memory, most in ((self.tables, _MOST_FREE), (self.walked, _MOST_FREE), (self.below, _MOST_BELOW)):
+            if len(memory) > most:
                 del memory[next(iter(memory))]
 
 
 @kept_with_vocabulary
 def free_walks(vocabulary: Vocabulary) -> FreeWalks:
     """The walks of a vocabulary."""
-    return FreeWalks()
+    return FreeWalks(vocabulary.size)
 
 
 class ContentWalk:
@@ -270,24 +299,20 @@ class ContentWalk:
         Args:
             trie: the words.
             context: the string.
-            begun: as for a call.
+            begun: as for a call. The root is begun alone.
             free: walks of the same trie in strings of any characters.
-
-        Returns:
-            The positions of the words in the trie's order; for each word an index into the list that follows; a list of
-            states of the content with numbers of characters; and where strings end.
         """
         if isinstance(context, TextContext) and context.content.free:
             return self._reached_freely(trie, context.content, begun, free)
         table = self._table(context, trie, begun)
-        if [node for node, _, _ in begun] != [0]:
-            return self._reached(table, trie, begun)
+        if begun[0][0] != 0:
+            return self._reached(table, trie, begun, free.size)
         # The trie is kept, so that no other gets its identity.
         key = id(trie), id(table), begun[0]
         if key not in self._walked:
             if len(self._walked) >= _MOST_WALKED:
                 self._walked.clear()
-            self._walked[key] = trie, self._reached(table, trie, begun)
+            self._walked[key] = trie, self._reached(table, trie, begun, free.size)
         return self._walked[key][1]
 
     def _reached_freely(
@@ -305,24 +330,28 @@ class ContentWalk:
         found = []
         for before in dict.fromkeys([count for _, _, count in begun]):
             alike = [(node, state, 0) for node, state, count in begun if count == before]
-            place = key, alike[0][1]
-            if [node for node, _, _ in alike] != [0]:
-                walked = self._reached(table, trie, alike)
-            elif place in free.walked:
-                walked = free.walked[place]
-            else:
-                walked = free.walked[place] = self._reached(table, trie, alike)
+            memory, place = (free.below, tuple(alike)) if alike[0][0] else (free.walked, alike[0][1])
+            if (key, place) not in memory:
+                memory[key, place] = self._reached(table, trie, alike, free.size)
                 free.forget_oldest()
-            found.append(_moved(walked, content, before, trie.longest))
+            found.append(_moved(memory[key, place], content, before, trie.longest))
         return _joined(found)
 
-    def _reached(self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int, int]]) -> Reached:
+    def _reached(self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int, int]], size: int) -> Reached:
         walked = level_walk(trie, table, table.pairs(begun), keep_states=True)
-        positions, states = walked.positions(trie), walked.states_after(trie)
-        different, which = _distinct(states, table.size)
+        ids, states = trie.order.take(walked.positions(trie)), walked.states_after(trie)
+        different, found = _distinct(states, table.size)
         counted = [divmod(state, table.states) for state in different.tolist()]
-        reached = [(content_state, table.first + count) for count, content_state in counted]
-        return positions, which, reached, _ends(table, walked.left)
+        reached: list[tuple[int, int] | None] = [(state, table.first + count) for count, state in counted]
+        ends: EndNodes = {}
+        for node, at, is_end in _ends(table, walked.left):
+            ends.setdefault((at, is_end), []).append(node)
+        which = found.astype(np.int32)
+        if begun[0][0] != 0:
+            return Reached(ids, which, reached, ends)
+        by_id = np.full(size, -1, dtype=np.int32)
+        by_id[ids] = which
+        return Reached(None, by_id, reached, ends)
 
     def _table(self, context: StringContext, trie: Trie, begun: list[tuple[int, int, int]]) -> _Table | _Computed:
         """The table of a content: with all numbers of characters, or, if they are many, with those that words reach."""
@@ -380,27 +409,34 @@ def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64],
 
 def _moved(walked: Reached, content: Content, before: int, longest: int) -> Reached:
     """Where words lead after some characters, from where they lead after none. Any character may come."""
-    positions, which, states, ends = walked
     lives = [content.alive(content.automaton.start, before + more) for more in range(longest + 2)]
-    alive = np.array([lives[more] for _, more in states], dtype=bool)
-    if not alive.all():
-        kept = alive.take(which)
-        positions, which = positions[kept], which[kept]
-    # Ends beyond the bounds are left out, because no text could go on there.
-    ends = [(node, (at, content.counted(before + more)), is_end) for node, (at, more), is_end in ends if lives[more]]
-    return positions, which, [(at, content.counted(before + more)) for at, more in states], ends
+
+    def moved(at: tuple[int, int] | None) -> tuple[int, int] | None:
+        return None if at is None or not lives[at[1]] else (at[0], content.counted(before + at[1]))
+
+    ends: EndNodes = {}
+    for (at, is_end), nodes in walked.ends.items():
+        # Ends beyond the bounds are left out, because no text could go on there.
+        after = moved(at)
+        if after is not None:
+            ends[after, is_end] = ends.get((after, is_end), []) + nodes
+    return walked._replace(states=[*map(moved, walked.states)], ends=ends)
 
 
 def _joined(found: list[Reached]) -> Reached:
-    """The results of several walks."""
+    """The results of several walks, none of all words."""
     if len(found) == 1:
         return found[0]
-    sizes = np.cumsum([0, *[len(states) for _, _, states, _ in found]])
-    return (
-        np.concatenate([positions for positions, _, _, _ in found]),
-        np.concatenate([which + size for (_, which, _, _), size in zip(found, sizes.tolist(), strict=False)]),
-        [state for _, _, states, _ in found for state in states],
-        [end for _, _, _, ends in found for end in ends],
+    sizes = np.cumsum([0, *[len(each.states) for each in found]])
+    ends: EndNodes = {}
+    for each in found:
+        for place, nodes in each.ends.items():
+            ends[place] = ends.get(place, []) + nodes
+    return Reached(
+        np.concatenate([each.ids for each in found if each.ids is not None]),
+        np.concatenate([each.which + size for each, size in zip(found, sizes.tolist(), strict=False)]),
+        [state for each in found for state in each.states],
+        ends,
     )
 
 

@@ -26,7 +26,7 @@ from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import ItemPosition
 from logitloom_plugins.json_schema.grammar.contexts import StringContext
 from logitloom_plugins.json_schema.grammar.states import Stack, State, TextState
-from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Places, free_walks
+from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Reached, free_walks
 
 __all__ = ["TokenDistances"]
 
@@ -44,6 +44,8 @@ _MOST_REMEMBERED: Final = 1 << 12
 #: The work of one mask, in bytes of completions, and that of a node of the trie.
 _MOST_WORK: Final = 3 << 15
 _NODE: Final = 20
+#: The work of one more node at a position.
+_ALIKE: Final = 5
 _NOT_COUNTED: Final = -1
 #: The bytes that end a string or begin an escape.
 _MARKS: Final = dict.fromkeys(b'"\\', 0)
@@ -94,15 +96,16 @@ class TokenDistances:
         self._alike.clear()
         found = _FoundDistances(words, self._size)
         self._along(position, found)
-        pending = deque([(0, position)])
+        pending = _Pending()
+        pending.add(position, [0])
         #: Nodes within strings, with the position at each, which are walked together.
         strings: dict[tuple[StringContext, Stack, ItemPosition], dict[int, Position]] = {}
         while (pending or strings) and completions.work < _MOST_WORK:
             if not pending:
                 place, begun = strings.popitem()
-                pending += self._in_string(*place, begun, found)
+                self._in_string(*place, begun, found, pending)
                 continue
-            node, at = pending.popleft()
+            at, nodes = pending.pop()
             state = machine.states[at.state]
             if (
                 isinstance(state, TextState)
@@ -112,18 +115,16 @@ class TokenDistances:
             ):
                 # The characters of the string up to here make no difference.
                 items = at.items._replace(text=b"")
-                strings.setdefault((state.context, at.stack, items), {})[node] = at
+                strings.setdefault((state.context, at.stack, items), {}).update(dict.fromkeys(nodes, at))
                 continue
-            completions.work += _NODE
-            for child, _, goes_on in words.reads(node, self._readable(at.state, state)):
-                reached = machine.read(at, words.byte(child))
+            completions.work += _NODE + _ALIKE * len(nodes)
+            for byte, children in words.read_by_byte(nodes, self._readable(at.state, state)).items():
                 completions.work += _NODE
-                if reached is None:
-                    continue
-                reached = self._first_alike(reached)
-                self._add(child, reached, found)
-                if goes_on:
-                    pending.append((child, reached))
+                reached = machine.read(at, byte)
+                if reached is not None:
+                    reached = self._first_alike(reached)
+                    self._add(children, reached, found)
+                    pending.add(reached, [child for child in children if words.has_children(child)])
         return *found.sorted(), completions.work < _MOST_WORK
 
     def _matters(self, position: Position) -> bool:
@@ -161,45 +162,57 @@ class TokenDistances:
         items: ItemPosition,
         begun: dict[int, Position],
         found: _FoundDistances,
-    ) -> list[tuple[int, Position]]:
+        pending: _Pending,
+    ) -> None:
         """Add the tokens that stay in a string below some nodes.
 
-        Returns:
-            The nodes at which the string ends or an escape begins, each with the position there.
+        Args:
+            context, stack, items: the string.
+            begun: the nodes, each with the position there.
+            found: gets the tokens.
+            pending: gets the nodes at which the string ends or an escape begins, with the position there.
         """
         completions, machine, words = self._completions, self.machine, self._words
         nodes = [(node, *self._in_content(at)) for node, at in begun.items()]
-        positions, which, states, ends = self._content.reached(words.trie, context, nodes, self._free)
-        written = self._names(begun, positions, which, len(states)) if context.tracks else [b""] * len(states)
-        least = np.full(len(states), _NOT_COUNTED, dtype=np.int32)
-        for number, (content_state, count) in enumerate(states):
-            if completions.work < _MOST_WORK:
-                alike = context.content.alike(count, 0)
-                here = Position(machine.codes.strings.text(context, content_state, alike), stack, written[number])
-                least[number] = self._counted(self._first_alike(here))
-        found.add_all(positions, least[which])
-        following = []
-        known: dict[tuple[int, bool], Position | None] = {}
-        for node, (content_state, count), is_end in ends:
-            completions.work += _NODE
-            key = content_state, is_end
-            if key in known:
-                reached = known[key]
-            elif items.frame or context.tracks:
-                # What is remembered of items depends on each byte; names make no difference here.
-                begin, text = words.text_from(begun, node)
-                reached = machine.read(begun[begin], text)
-                if not items.frame:
-                    known[key] = reached
+        walked = self._content.reached(words.trie, context, nodes, self._free)
+        written = self._names(begun, walked) if context.tracks else [b""] * len(walked.states)
+        # The last entry is for words that do not stay in the string.
+        least = np.full(len(walked.states) + 1, _NOT_COUNTED, dtype=np.int32)
+        #: By states of the content with numbers of characters, of those that are alike one.
+        known: dict[tuple[int, int], int] = {}
+        for number, at in enumerate(walked.states):
+            if at is not None and completions.work < _MOST_WORK:
+                alike = at[0], context.content.alike(at[1], 0)
+                if alike not in known:
+                    here = Position(machine.codes.strings.text(context, *alike), stack, written[number])
+                    known[alike] = self._counted(self._first_alike(here))
+                least[number] = known[alike]
+        found.add_all(walked.ids, least.take(walked.which))
+        #: Nodes by what is read from which position.
+        read: dict[tuple[Position, bytes], list[int]] = {}
+        for ((content_state, count), is_end), ends in walked.ends.items():
+            if items.frame:
+                # What is remembered of the items depends on each byte.
+                for node in ends:
+                    begin, text = words.text_from(begun, node)
+                    read.setdefault((begun[begin], text), []).append(node)
+                continue
+            if context.tracks:
+                # The name makes no difference here.
+                begin, text = words.text_from(begun, ends[0])
+                before = begun[begin]
             else:
                 # Where the string goes on, a bound on the number of characters may be near after some more of them.
                 count = context.content.alike(count, 0 if is_end else words.trie.longest)
                 before = Position(machine.codes.strings.text(context, content_state, count), stack)
-                reached = machine.read(before, words.byte(node))
+                text = b'"' if is_end else b"\\"
+            read[before, text] = read.get((before, text), []) + ends
+        for (before, text), alike_nodes in read.items():
+            completions.work += _NODE + _ALIKE * len(alike_nodes)
+            reached = machine.read(before, text)
             if reached is not None and completions.work < _MOST_WORK:
-                self._add(node, reached, found)
-                following.append((node, reached))
-        return following
+                self._add(alike_nodes, reached, found)
+                pending.add(reached, alike_nodes)
 
     def _in_content(self, position: Position) -> tuple[int, int]:
         """The state of the content and the number of characters at a position in a string."""
@@ -207,26 +220,25 @@ class TokenDistances:
         assert isinstance(state, TextState)
         return state.content_state, state.characters
 
-    def _names(
-        self, begun: dict[int, Position], positions: Places, which: NDArray[np.int64], states: int
-    ) -> list[bytes]:
+    def _names(self, begun: dict[int, Position], walked: Reached) -> list[bytes]:
         """For each state that tokens reach in a name a name that leads to it."""
-        words, names = self._words, [b""] * states
-        numbers, first = np.unique(which, return_index=True)
-        spans = [(words.span(node)[0], words.span_below(node)[1], node) for node in begun]
-        for number, place in zip(numbers.tolist(), positions.take(first).tolist(), strict=True):
-            node = next(node for begin, end, node in spans if begin <= place < end)
-            text = self._vocabulary.token_bytes[words.order[place]]
-            names[number] = begun[node].written + text[len(words.text_from({0}, node)[1]) :]
+        names = [b""] * len(walked.states)
+        for number, token in enumerate(walked.examples()):
+            node, text = 0, self._vocabulary.token_bytes[token]
+            for at, byte in enumerate(text):
+                if node in begun:
+                    names[number] = begun[node].written + text[at:]
+                    break
+                node = self._words.child(node, byte)
         return names
 
-    def _add(self, node: int, reached: Position, found: _FoundDistances) -> None:
-        """Add the tokens that end at a node, unless they write the completion or too much has been counted."""
-        first, own = self._words.span(node)
-        if own > first and node not in found.known and self._completions.work < _MOST_WORK:
+    def _add(self, nodes: list[int], reached: Position, found: _FoundDistances) -> None:
+        """Add the tokens that end at some nodes, unless they write the completion or too much has been counted."""
+        new = [node for node in nodes if self._words.is_word(node) and node not in found.known]
+        if new and self._completions.work < _MOST_WORK:
             needed = self._counted(reached)
             if needed != _NOT_COUNTED:
-                found.add(node, needed)
+                found.add(new, needed)
 
     def _counted(self, position: Position) -> int:
         """:meth:`least`, or :data:`_NOT_COUNTED` if that takes more than is left of the work of the mask."""
@@ -288,6 +300,31 @@ class TokenDistances:
         return fewest[len(tail) :]
 
 
+class _Pending:
+    """Nodes that are still to be visited, by their positions. Positions are visited in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._positions = deque[Position]()
+        self._nodes: dict[Position, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._positions)
+
+    def add(self, position: Position, nodes: list[int]) -> None:
+        """Add some nodes at a position."""
+        if nodes:
+            known = self._nodes.get(position)
+            if known is None:
+                self._positions.append(position)
+                known = self._nodes[position] = []
+            known += nodes
+
+    def pop(self) -> tuple[Position, list[int]]:
+        """The first position with all its nodes, which are pending no longer."""
+        position = self._positions.popleft()
+        return position, self._nodes.pop(position)
+
+
 class _FoundDistances:
     """Tokens with the number of tokens that are needed after each.
 
@@ -310,29 +347,36 @@ class _FoundDistances:
     def add_first(self, node: int, needed: int) -> None:
         """Add the tokens that end at a node, before all others."""
         self.known.add(node)
-        self.add(node, needed)
+        self.add([node], needed)
 
-    def add(self, node: int, needed: int) -> None:
-        """Add the tokens that end at a node, with one number for all. A token keeps its least number."""
-        for token in self._words.ids(self._words.span(node)):
-            self._few[token] = min(self._few.get(token, needed), needed)
+    def add(self, nodes: list[int], needed: int) -> None:
+        """Add the tokens that end at some nodes, with one number for all. A token keeps its least number."""
+        few = self._few
+        for token in self._words.listed_at(nodes):
+            known = few.get(token)
+            if known is None or needed < known:
+                few[token] = needed
 
-    def add_all(self, positions: Places, needed: NDArray[np.int32]) -> None:
-        """Add the tokens at some positions of the trie's order, without those that were not counted."""
+    def add_all(self, ids: NDArray[np.int32] | None, needed: NDArray[np.int32]) -> None:
+        """Add some tokens, by default all, without those that were not counted."""
         if self._many is None:
             self._many = np.full(self._size, _NOT_COUNTED, dtype=np.int32).view(np.uint32)
-        ids = self._words.order.take(positions)
-        self._many[ids] = np.minimum(self._many.take(ids), needed.view(np.uint32))
+        if ids is None:
+            np.minimum(self._many, needed.view(np.uint32), out=self._many)
+        else:
+            self._many[ids] = np.minimum(self._many.take(ids), needed.view(np.uint32))
 
     def sorted(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens in ascending order, each once, with the least that was found for it."""
-        few = np.array(sorted(self._few.items()), dtype=np.int32).reshape(-1, 2).T
         if self._many is None:
+            few = np.array(sorted(self._few.items()), dtype=np.int32).reshape(-1, 2).T
             return few[0], few[1]
-        self._many[few[0]] = np.minimum(self._many.take(few[0]), few[1].view(np.uint32))
+        few_ids = np.fromiter(self._few.keys(), dtype=np.int64, count=len(self._few))
+        few_needed = np.fromiter(self._few.values(), dtype=np.uint32, count=len(self._few))
+        self._many[few_ids] = np.minimum(self._many.take(few_ids), few_needed)
         least = self._many.view(np.int32)
-        ids = np.flatnonzero(least != _NOT_COUNTED).astype(np.int32)
-        return ids, least.take(ids)
+        ids = np.flatnonzero(least != _NOT_COUNTED)
+        return ids.astype(np.int32), least.take(ids)
 
 
 def _remembered(memory: dict[Key, Entry], key: Key, find: Callable[[Key], Entry]) -> Entry:

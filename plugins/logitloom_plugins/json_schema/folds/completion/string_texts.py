@@ -85,7 +85,7 @@ def escape_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
     }
     if found:
         return ends_of(found)
-    move = min(texts.strings.in_escape(state), key=lambda each: min(each.read))
+    move = next(texts.strings.in_escape(state))
     byte = bytes([min(move.read)])
     written = taken.written + byte if context.tracks else b""
     return [Jump(byte, move.target, taken._replace(written=written))]
