@@ -37,7 +37,7 @@ __all__ = ["ContextSubsets", "PositionsRead", "Runs", "SubsetAutomaton", "Subset
 S = TypeVar("S", bound=Hashable)
 
 _EMPTY: Final[frozenset[int]] = frozenset()
-#: The largest number of positions that are divided by their beginnings; each position takes a microsecond or more.
+#: The largest number of positions that all rounds of a division by beginnings look at; each takes some microseconds.
 _MOST_DIVIDED: Final = 4096
 
 
@@ -237,7 +237,7 @@ class Subsets:
         self.classes_of = [members[chars] for chars in self._sets]
         self.count = len(nfa.set_at)
         self._plans: dict[tuple[int, ...], _SubsetPlan] = {}
-        self._beginnings: dict[int, list[int]] = {}
+        self._beginnings: dict[int, list[int] | None] = {}
         self.start: frozenset[int] = nfa.first if self._order is None else _undominated(nfa.first, self._order)
 
     def accepts(self, state: frozenset[int]) -> bool:
@@ -292,12 +292,13 @@ class Subsets:
         """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
         if self.count > _MOST_DIVIDED:
             return None
-        known = self._beginnings.get(length)
-        if known is None:
+        if length not in self._beginnings:
             first: dict[int, int] = {}
-            numbers = position_beginnings(self.nfa, length)
-            known = self._beginnings[length] = [first.setdefault(number, p) for p, number in enumerate(numbers)]
-        return frozenset([known[position] for position in state if position != END_POSITION])
+            numbers = position_beginnings(self.nfa, length, _MOST_DIVIDED)
+            found = None if numbers is None else [first.setdefault(number, p) for p, number in enumerate(numbers)]
+            self._beginnings[length] = found
+        known = self._beginnings[length]
+        return None if known is None else frozenset([known[position] for position in state if position != END_POSITION])
 
     @cached_property
     def is_deterministic(self) -> bool:

@@ -19,12 +19,13 @@ from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, pre
 __all__ = ["position_beginnings"]
 
 
-def position_beginnings(nfa: PositionAutomaton, length: int) -> list[int]:
+def position_beginnings(nfa: PositionAutomaton, length: int, most_asked: int) -> list[int] | None:
     """By position a number; positions with equal numbers begin the same texts of up to ``length`` characters.
 
     Args:
         nfa: the position automaton; the end of the text can be reached from each position.
         length: the length of the longest texts.
+        most_asked: the largest number of positions that all rounds together look at. ``None`` if there are more.
 
     Example:
         >>> from logitloom.automata.patterns.char_sets import ANY, NEVER
@@ -32,7 +33,7 @@ def position_beginnings(nfa: PositionAutomaton, length: int) -> list[int]:
         >>> follow = FollowSets([frozenset(after) for after in ((), {2}, {3}, {4}, {0})])
         >>> order = RedundantCopies([None] * 5)
         >>> four = PositionAutomaton([NEVER, ANY], [0, 1, 1, 1, 1], frozenset({1}), follow, order)
-        >>> position_beginnings(four, 2)
+        >>> position_beginnings(four, 2, 100)
         [0, 2, 2, 2, 3]
     """
     follow = nfa.follow.sets()
@@ -42,6 +43,9 @@ def position_beginnings(nfa: PositionAutomaton, length: int) -> list[int]:
     sizes, fresh = Counter(block), max(block) + 1
     asked = set(range(1, len(block)))
     for _ in range(length - 1):
+        most_asked -= len(asked)
+        if most_asked < 0:
+            return None
         groups: dict[int, dict[frozenset[int], list[int]]] = {}
         for position in asked:
             after = frozenset([block[each] for each in follow[position] if each != END_POSITION])

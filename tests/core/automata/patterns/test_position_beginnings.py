@@ -46,13 +46,21 @@ def texts(
 @pytest.mark.parametrize("length", [1, 2, 4])
 def test_positions_with_one_number_begin_the_same_texts(pattern: str, length: int) -> None:
     subsets: Any = lazy(pattern)._subsets
-    numbers = position_beginnings(subsets.nfa, length)
+    numbers = position_beginnings(subsets.nfa, length, 1 << 30)
+    assert numbers is not None
     memory: dict[tuple[int, int], frozenset[tuple[int, ...]]] = {}
     of_number: dict[int, frozenset[tuple[int, ...]]] = {}
     for position, number in enumerate(numbers):
         own = texts(subsets, position, length, memory)
         assert of_number.setdefault(number, own) == own
     assert len(set(numbers)) < len(numbers)
+
+
+def test_positions_that_take_much_work_are_not_divided() -> None:
+    automaton: Any = lazy(r"(?:\w{1,60}\W){0,60}")
+    assert automaton._subsets.count < 4096
+    assert automaton.beginnings(automaton.start(), 128) is None
+    assert automaton.beginnings(automaton.start(), 2) is not None
 
 
 @pytest.mark.parametrize("words", [BYTES, FEW], ids=["all bytes", "few bytes"])
