@@ -372,6 +372,11 @@ _OPTIONAL_MEMBERS = {
 }
 
 
+def bound_of(constraint: SchemaConstraint, state: Any) -> int:
+    """The cheap bound, of which a large schema has found all parts after some masks."""
+    return min(constraint.most_after(state) for _ in range(20))
+
+
 @pytest.mark.parametrize("more", [[], [b',"l', b'{"i']])
 @pytest.mark.parametrize("others", [{}, {"additionalProperties": False}, {"required": ["last"]}])
 def test_a_member_that_no_token_names_is_the_one_that_the_completion_writes(more: list[bytes], others: Any) -> None:
@@ -389,12 +394,12 @@ def test_a_member_that_no_token_names_is_the_one_that_the_completion_writes(more
             ids, least = constraint.least_after(state)
             if not len(ids):
                 break
-            assert least.max() <= constraint.most_after(state) < UNKNOWN
+            assert least.max() <= bound_of(constraint, state) < UNKNOWN
             state = constraint.advance(state, int(dice.choice(ids)))
     state = constraint.start()
     for byte in b'{"first": "':
         state = constraint.advance(state, 1 + byte)
-    assert (constraint.most_after(state) > 60) == bool(more)
+    assert (bound_of(constraint, state) > 60) == bool(more)
 
 
 @pytest.mark.parametrize("many", [40, 160])
@@ -411,7 +416,7 @@ def test_the_cheap_bound_of_alternatives_looks_at_each_name_once(many: int, monk
     effects = objects.member_effects
     counting: Any = lambda *given: looked_at.update(["effects"]) or effects(*given)  # noqa: E731
     monkeypatch.setattr(objects, "member_effects", counting)
-    assert constraint.most_after(constraint.start()) < 1 << 30
+    assert bound_of(constraint, constraint.start()) < 1 << 30
     assert looked_at["effects"] < 4 * many
 
 
@@ -429,5 +434,5 @@ def test_the_cheap_bound_looks_at_what_is_near_in_a_large_schema() -> None:
             ids, least = constraint.least_after(state)
             if not len(ids):
                 break
-            assert least.max() <= constraint.most_after(state) < UNKNOWN
+            assert least.max() <= bound_of(constraint, state) < UNKNOWN
             state = constraint.advance(state, int(dice.choice(ids)))

@@ -22,7 +22,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
-from logitloom_plugins.json_schema.tokens import content_walk
+from logitloom_plugins.json_schema.tokens import bounds, content_walk
 from logitloom_plugins.json_schema.tokens import token_distances as distances
 from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
@@ -101,7 +101,7 @@ def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeyp
     least = inner.least_tokens(inner.start())
     assert least is not None
     limited = FinishWithin(inner, least + 3)
-    dice, bounds, cut = random.Random(name), [], 0
+    dice, listed, cut = random.Random(name), [], 0
     state, taken = limited.start(), []
     # The completion of the text is found, whatever that takes.
     most = 150_000
@@ -114,7 +114,7 @@ def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeyp
         at = inner.start()
         for each in taken:
             at = inner.advance(at, each)  # type: ignore[assignment]
-        bounds.append(inner.least_after(at))
+        listed.append(inner.least_after(at))
         token = dice.choice(row)
         if token == 0:
             break
@@ -131,8 +131,8 @@ def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeyp
         if at % 2:
             other.forget()
         ids, needed = other.least_after(states[at])
-        assert np.array_equal(ids, bounds[at][0])
-        assert np.array_equal(needed, bounds[at][1])
+        assert np.array_equal(ids, listed[at][0])
+        assert np.array_equal(needed, listed[at][1])
 
 
 def test_positions_in_strings_are_counted_once_per_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,6 +290,44 @@ def test_strings_with_which_no_item_comes_again_are_walked_together(monkeypatch:
     assert np.array_equal(ids, constraint.allowed(state).listed(constraint.vocab_size))
     for token in ids[::37].tolist():
         assert constraint.least_tokens(constraint.advance(state, token)) == needed[ids == token]
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_objects_in_which_no_name_comes_twice_have_bounds(name: str) -> None:
+    """Unless names can run out; whichever names have come."""
+    constraint = constraint_of({"type": "object", **JUDGED[name]})
+    dice = random.Random(name)
+    for _ in range(4):
+        state: Any = constraint.start()
+        for _ in range(25):
+            ids, needed = constraint.least_after(state)
+            if not len(ids):
+                break
+            most = min(constraint.most_after(state) for _ in range(20))
+            assert needed.max() <= most
+            assert most < UNKNOWN or name == "few names"
+            likely = [token for token in ids.tolist() if WORDS.token_bytes[token].isascii()]
+            state = constraint.advance(state, dice.choice(likely or ids.tolist()))
+
+
+def test_a_bound_that_takes_long_is_found_in_several_masks_and_the_same_tokens_are_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = {name: {"type": "object", "required": [name], "additionalProperties": False} for name in NAMES}
+    schema = {"type": "object", "properties": values, "additionalProperties": False}
+    slow, other = constraint_of(schema), constraint_of(schema)
+    state = other.advance(other.start(), 1 + ord("{"))
+    assert state is not None
+    most = min(other.most_after(state) for _ in range(20))
+    monkeypatch.setattr(bounds, "_FEW_FOUND", 3)
+    monkeypatch.setattr(bounds, "_MOST_SECONDS", 0)
+    assert slow.most_after(state) == UNKNOWN
+    for left in (4, most, most + 2, 10_000):
+        expected = ConstraintMemory(other).allowed_within(StateNode(state), left)
+        found = ConstraintMemory(slow).allowed_within(StateNode(state), left)
+        kept = [(each or other.allowed(state)).listed(WORDS.size) for each in (found, expected)]
+        assert np.array_equal(*kept)
+    assert [slow.most_after(state) for _ in range(100)][-1] == most
 
 
 def test_strings_of_any_characters_are_walked_once_for_all_schemas(monkeypatch: pytest.MonkeyPatch) -> None:

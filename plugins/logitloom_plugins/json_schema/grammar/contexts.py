@@ -120,7 +120,10 @@ class NameContext(StringContext):
     def _can_run_out(self) -> bool:
         if not self.tracks or (self.plain and self.others):
             return False
-        left = self.keys.left(self.mask)
+        # Declared names come in their order, so none has come before.
+        declares = self.frame.plan.declares
+        others = sum([bit for label, bit in self.keys.bit.items() if bit & self.mask and not declares(label)])
+        left = self.keys.left(others)
         return bool(((left > 0) & (left < np.inf)).any())
 
     @cached_property

@@ -24,6 +24,8 @@ __all__ = ["KeyParts", "Keys", "Label"]
 #: The label of a member name: the name itself if the schema mentions it, otherwise its flags.
 Label = tuple[Literal["name"], str] | tuple[Literal["other"], tuple[bool, ...]]
 
+#: The bytes of the longest name whose length is found.
+_MOST_BYTES: Final = 1 << 8
 #: Names that are written as they are, without escapes.
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 #: Names, patterns and atoms of ``propertyNames`` that a key automaton distinguishes.
@@ -238,6 +240,24 @@ class Keys:
                 known = np.where(alive, ends + np.append(before, 0.0)[columns] @ width[width > 0].astype(float), 0.0)
             self._left[mask] = known
         return known
+
+    def longest(self, label: Label, tries: int) -> int | None:
+        """The most bytes of some number of shortest names with a label, from any state that leads to such a name.
+
+        ``None`` if a state leads to fewer names.
+        """
+        automaton, bit = self.automaton, self.bit[label]
+        alive = np.array([bits & bit != 0 for bits in self.below], dtype=bool)
+        ends = np.array([output == label for output in automaton.outputs], dtype=np.float64)
+        width = np.bincount(automaton.byte_class, minlength=automaton.next.shape[1])
+        columns, width = automaton.next[:, width > 0], width[width > 0].astype(np.float64)
+        # How many names of so many bytes at most a state leads to, up to the number that is asked for.
+        found = np.minimum(ends, tries)
+        for size in range(_MOST_BYTES):
+            if np.all(found[alive] >= tries):
+                return size
+            found = np.minimum(ends + np.append(found, 0.0)[columns] @ width, tries)
+        return None
 
     @cached_property
     def below(self) -> list[int]:

@@ -7,12 +7,13 @@ the whole completion. The bound of a part holds wherever the part stands.
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from itertools import islice
-from math import ceil
 from typing import Final, NamedTuple, TypeGuard
 
 import numpy as np
@@ -32,7 +33,7 @@ from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.layout import Layout, inside, relaid
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
-from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, member
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, member, most_needed
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import (
     ColonState,
@@ -58,6 +59,12 @@ _MOST_REMEMBERED: Final = 1 << 14
 _MOST_LOOKED_AT: Final = 1 << 13
 #: The most states after a value, one for each truth vector, that are all examined.
 _MOST_TARGETS: Final = 64
+#: The most frames whose members are remembered.
+_MOST_LISTED: Final = 64
+#: The parts of a bound, and frames with their ends, that are found for one mask whatever that takes; and the processor
+#: time, in seconds, after which no more are found.
+_FEW_FOUND: Final = 32
+_MOST_SECONDS: Final = 0.01
 #: The most ways in which an object with one atom in its formulas may go on, if all of them are to be examined.
 _MOST_WAYS: Final = 1 << 12
 #: The most states of a content that are all completed, and the most items whose texts are counted together.
@@ -80,6 +87,7 @@ _BLANKS: Final = b" \t\r\n"
 #: All keys of an object, as bits; and so many that each of them is looked at after each member.
 _ANY: Final = -1
 _MOST_NAMES: Final = 32
+_QUOTE_AND_COLON: Final = 2
 #: The first byte of the name of a member, after what comes before it.
 _BEGINS_NAME: Final = re.compile(rb'[,{][ \t\r\n]*".', re.DOTALL)
 
@@ -104,6 +112,10 @@ class _Bound(NamedTuple):
 _NO_BOUND: Final = _Bound(UNKNOWN, UNKNOWN)
 
 
+class _TakesLong(Exception):
+    """Finding a bound takes longer than it may."""
+
+
 class TokenBounds:
     """The bounds of the positions of one machine.
 
@@ -119,8 +131,31 @@ class TokenBounds:
     ) -> None:
         self._machine, self._parts, self._farthest_end = machine, parts, farthest_end
         self._opened, self._escape = opened_at_once(vocabulary), rest_of_escapes(vocabulary)
-        self._names_begin = begin_names(vocabulary)
+        self._names_begin, self._names_at_once = begin_names(vocabulary), names_at_once(vocabulary)
         self._known: dict[Hashable, _Bound] = {}
+        #: The members that may come in frames, which are listed once where finding their values takes several masks.
+        self._members: dict[Frame, tuple[int, list[tuple[bytes, ValueConstraint]]]] = {}
+        #: How many more parts are found before :meth:`soon_after_any` gives up, and the processor time that it takes.
+        self._left = self._deadline = math.inf
+
+    def soon_after_any(self, position: Position) -> int:
+        """:meth:`after_any`, or :data:`UNKNOWN` if many parts of it are not known. Each time more of them are found.
+
+        A mask does not depend on it, nor on the time: a search finds the same tokens without a bound.
+        """
+        self._left, self._deadline = _FEW_FOUND, time.thread_time() + _MOST_SECONDS
+        try:
+            return self.after_any(position)
+        except _TakesLong:
+            return UNKNOWN
+        finally:
+            self._left = math.inf
+
+    def _count(self) -> None:
+        """Count a part that is not known."""
+        self._left -= 1
+        if self._left < 0 and time.thread_time() > self._deadline:
+            raise _TakesLong
 
     def after_any(self, position: Position) -> int:
         """An upper bound on the tokens that are needed after any token that may come at a position."""
@@ -128,6 +163,8 @@ class TokenBounds:
         while frame is not None:
             items += 0 if frame.entry.done is None else frame.entry.done.length
             frame = frame.before
+        if self._machine.numbering.tracked and position.stack is not None:
+            items = max([items, *[len(entry.names) for entry in position.stack.entries()]])
         # Rounded up, so that few numbers are asked for.
         items = items and 1 << items.bit_length()
         state, stack = position.state, position.stack
@@ -138,6 +175,7 @@ class TokenBounds:
     def _recalled(self, key: Hashable, find: Callable[[], _Bound]) -> _Bound:
         found = self._known.get(key)
         if found is None:
+            self._count()
             try:
                 found = find()
             except BudgetExceeded:
@@ -210,25 +248,33 @@ class TokenBounds:
             frame: the object or array.
             layout: of its members.
             opened: the brackets that a token may open in it.
-            items: a lower bound on the number of items so far.
+            items: a lower bound on the number of items so far, or of names that must not come again.
             names: of an object the keys of which a token may write a part, as bits; not just the quote before it.
         """
         if isinstance(frame, ArrayFrame) and frame.plan.distinct:
             return self._recalled(
                 ("distinct", frame, layout, opened, items), lambda: self._of_distinct(frame, layout, opened, items)
             )
-        rest = self._recalled(("rest", frame, layout), lambda: self._of_rest(frame, layout))
+        taken = self._most_names(frame, items)
+        rest = self._recalled(("rest", frame, layout, taken), lambda: self._of_rest(frame, layout, taken))
         if not self._names_begin and is_simple(frame) and not frame.tracked:
             key = "next", frame, layout, opened, names
             next_one = self._recalled(key, lambda: self._of_next_member(frame, layout, opened, names))
             if next_one is not _NO_BOUND:
                 return next_one._replace(rest=rest.rest)
         begun = _at_its_start(frame)
-        added = self._recalled(("added", begun, layout, opened), lambda: self._of_members(begun, layout, opened))
+        added_key = "added", begun, layout, opened, taken
+        added = self._recalled(added_key, lambda: self._of_members(begun, layout, opened, taken))
         return _Bound(min(rest.rest + added.rest, UNKNOWN), added.added, rest.looked_at + added.looked_at)
 
-    def _of_rest(self, frame: Frame, layout: Layout) -> _Bound:
-        """The tokens that end an object or array, now or after more members."""
+    def _most_names(self, frame: Frame, items: int) -> int:
+        """More than the names that may have come in an object in which none may come twice; 0 for others."""
+        if not _is_tracked(frame):
+            return 0
+        return 1 + items + self._names_at_once + most_needed(frame)
+
+    def _of_rest(self, frame: Frame, layout: Layout, taken: int) -> _Bound:
+        """The tokens that end an object or array, now or after more members; ``taken`` is :meth:`_most_names`."""
         if isinstance(frame, ArrayFrame) and frame.only_hard:
             return self._of_items(frame, layout)
         required = self._parts.required_texts(frame)
@@ -239,17 +285,19 @@ class TokenBounds:
             return _Bound(sum([self._tokens(part, layout) for part in parts]), 0)
         if self._has_many_ways(frame):
             return self._of_formulas(frame, layout)
-        ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT)
+        ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT, self._count)
         if not ends:
             return _NO_BOUND
         tokens = max([self._tokens(b"," + end, layout) for end in ends])
         if frame.only_hard:
             # The shortest text of an object that counts its members changes after each member. Where names must
             # differ, the names in that text change, too.
-            names = self._parts.longest_name(frame) if isinstance(frame, ObjectFrame) and frame.tracked else 0
+            names = frame.plan.least * self._parts.longest_name(frame, taken)[0] if _is_tracked(frame) else 0
             tokens = max([self._bytes(b"," + end, layout) for end in ends]) + names
-        elif isinstance(frame, ObjectFrame) and frame.tracked:
-            return _NO_BOUND
+        elif _is_tracked(frame):
+            # Other names are chosen than in these texts, or other texts that are shorter then.
+            longest = self._parts.longest_name(frame, taken)[0]
+            tokens = max([self._bytes(b"," + end, layout) + end.count(b'":') * longest for end in ends])
         return _Bound(tokens, 0, looked_at)
 
     def _of_next_member(self, frame: ObjectFrame, layout: Layout, opened: Brackets, names: int) -> _Bound:
@@ -300,7 +348,7 @@ class TokenBounds:
         if most is None:
             return _NO_BOUND
         most += sum([sizes(name) for name in frame.plan.required_names(frame.position, frame.missing)])
-        return _Bound(ceil(sizes.density * most) + self._bytes(b"}", layout), 0)
+        return _Bound(math.ceil(sizes.density * most) + self._bytes(b"}", layout), 0)
 
     def _of_items(self, frame: ArrayFrame, layout: Layout) -> _Bound:
         """The tokens that end an array without alternatives."""
@@ -320,14 +368,20 @@ class TokenBounds:
             at = following
         return _Bound(alike + self._tokens(b"".join(texts) + b"]", layout), 0)
 
-    def _of_members(self, frame: Frame, layout: Layout, opened: Brackets) -> _Bound:
-        """The tokens that end a member which a token begins."""
+    def _of_members(self, frame: Frame, layout: Layout, opened: Brackets, taken: int) -> _Bound:
+        """The tokens that end a member which a token begins; ``taken`` is :meth:`_most_names`."""
         if self._has_many_ways(frame):
             demand_of, keys = AnyDemands(frame).of, frame.plan.keys
             demands = [(label, demand_of(label)) for label in keys.bit]
             begun, members = self._parts.named(keys, demands)
         else:
-            begun, members = self._parts.members(frame, _MOST_LOOKED_AT)
+            if frame not in self._members:
+                if len(self._members) >= _MOST_LISTED:
+                    self._members.clear()
+                self._members[frame] = self._parts.members(frame, _MOST_LOOKED_AT)
+            begun, members = self._members[frame]
+            if begun and _is_tracked(frame):
+                begun = self._parts.longest_name(frame, taken)[1] + _QUOTE_AND_COLON
         added, looked_at = begun and begun + self._escape, 1
         for name, demand in members:
             value = self._of_value(demand, layout, opened)
@@ -461,6 +515,11 @@ class _MemberSizes:
         return longest + max(map(len, members), default=0)
 
 
+def _is_tracked(frame: Frame) -> TypeGuard[ObjectFrame]:
+    """Whether a frame is an object in which no name may come twice."""
+    return isinstance(frame, ObjectFrame) and bool(frame.tracked)
+
+
 def _deepest(text: bytes) -> int:
     """The most objects and arrays that a text opens within one another."""
     if b"{" not in text and b"[" not in text:
@@ -510,6 +569,13 @@ def begin_names(vocabulary: Vocabulary) -> bool:
     """Whether some token may begin a member of an object and write a part of its name, after other text."""
     tokens = vocabulary.tokens_with(vocabulary.flat_bytes == ord('"')).tolist()
     return any(_BEGINS_NAME.search(vocabulary.token_bytes[token]) for token in tokens)
+
+
+@kept_with_vocabulary
+def names_at_once(vocabulary: Vocabulary) -> int:
+    """The most names of members that one token may end."""
+    tokens = vocabulary.tokens_with(vocabulary.flat_bytes == ord('"')).tolist()
+    return max([vocabulary.token_bytes[token].count(b'"') for token in tokens], default=0)
 
 
 @kept_with_vocabulary

@@ -138,7 +138,7 @@ class SchemaConstraint(Constraint):
         found: int | None = self.schema.run(lambda at: self._masks.distances.least(at), state)
         if found is not None:
             return found
-        most = self.most_after(state)
+        most: int = self.schema.run(lambda at: self._masks.bounds.after_any(at), state)
         return None if most == UNKNOWN else most + 1
 
     def least_after(self, state: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
@@ -146,8 +146,11 @@ class SchemaConstraint(Constraint):
         return self.schema.run(lambda at: self._masks.least_after(at), state)
 
     def most_after(self, state: Configuration) -> int:  # type: ignore[override]
-        """An upper bound: the sum over the parts that are open, and the parts that a token can open in them."""
-        return self.schema.run(lambda at: self._masks.bounds.after_any(at), state)
+        """An upper bound: the sum over the parts that are open, and the parts that a token can open in them.
+
+        In a large schema it may be unknown in the first steps.
+        """
+        return self.schema.run(lambda at: self._masks.bounds.soon_after_any(at), state)
 
     def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
         """The tokens that may come next.

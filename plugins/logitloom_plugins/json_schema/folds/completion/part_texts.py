@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from logitloom.errors import BudgetExceeded
@@ -31,7 +32,25 @@ from logitloom_plugins.json_schema.values.strings import Content
 __all__ = ["PartTexts"]
 
 _LONGEST_ESCAPE: Final = len("\\u0000")
+_NAMES_END: Final = "How far away the next name is depends on the names that have come."
 _TOO_MANY: Final = "There are too many members for all of them to be looked at."
+
+
+@dataclass
+class _BegunEnds:
+    """The ends of a frame that are being found.
+
+    Attributes:
+        frames: the reachable frames that have not been looked at.
+        texts: the ends of the others.
+        count: how many these are.
+        work: of finding their ends.
+    """
+
+    frames: Iterator[Frame]
+    texts: dict[bytes, None] = field(default_factory=dict)
+    count: int = 0
+    work: int = 0
 
 
 class PartTexts:
@@ -43,6 +62,7 @@ class PartTexts:
 
     def __init__(self, texts: LocalTexts) -> None:
         self._texts, self._values = texts, texts.values
+        self._begun: dict[Frame, _BegunEnds] = {}
 
     # --- values -----------------------------------------------------------------------------------------------------
 
@@ -122,33 +142,63 @@ class PartTexts:
         """Short texts that end an open object with one more member at least."""
         return [*self._texts.of(state_in(frame, "comma", COMPACT), frame.wanted).values()]
 
-    def ends(self, frame: Frame, most: int) -> tuple[list[bytes], int]:
+    def ends(self, frame: Frame, most: int, check: Callable[[], None]) -> tuple[list[bytes], int]:
         """Short texts that end an open object or array, now or after more members, and how many frames were visited.
+
+        Args:
+            frame: the object or array.
+            most: the most members.
+            check: a function that is called for each frame. If it raises, the next call goes on from there.
 
         Raises:
             BudgetExceeded: if there are more than ``most`` members, or if it takes too long.
         """
-        self._texts.memory.begin_counting()
-        found: dict[bytes, None] = {}
-        count = 0
-        for reached in self.reachable(frame):
-            found.update(dict.fromkeys(self._texts.of(state_in(reached, "open", COMPACT), frame.wanted).values()))
-            count += 1
-            if count > most or self._texts.memory.work > MOST_SEARCHED:
+        memory, begun = self._texts.memory, self._begun.pop(frame, None) or _BegunEnds(iter(self.reachable(frame)))
+        while True:
+            try:
+                check()
+            except Exception:
+                self._begun[frame] = begun
+                raise
+            reached = next(begun.frames, None)
+            if reached is None:
+                return [*begun.texts], begun.count
+            self._check_names(reached)
+            # The work for each frame counts as if it were the first, wherever an earlier call has stopped.
+            memory.begin_counting()
+            begun.texts.update(dict.fromkeys(self._texts.of(state_in(reached, "open", COMPACT), frame.wanted).values()))
+            begun.count += 1
+            begun.work += memory.work
+            if begun.count > most or begun.work > MOST_SEARCHED:
                 raise BudgetExceeded(_TOO_MANY)
-        return [*found], count
 
-    def longest_name(self, frame: ObjectFrame) -> int:
-        """The most bytes of the names that an object with a least number of members may still need.
+    def longest_name(self, frame: ObjectFrame, names: int) -> tuple[int, int]:
+        """The most bytes of an undeclared name that an object needs, and of the rest of one that has begun.
 
-        The bound holds whichever names have come.
+        Args:
+            frame: an object in which no name may come twice.
+            names: more than the names that may have come. Whichever they are, a completion chooses another one.
+
+        Raises:
+            BudgetExceeded: if names can run out, or are long.
         """
-        keys, least = frame.plan.keys, frame.plan.least
-        longest = 0
+        keys, contents = frame.plan.keys, self._texts.contents
+        whole, rest = 0, 0
         for label in [label for label in keys.bit if not frame.plan.declares(label)]:
-            names = self._texts.contents.names(keys, keys.automaton.start, label, 1 << (2 * least).bit_length())
-            longest = max([longest, *map(len, names)])
-        return least * longest * (1 if is_plain(Content(keys.automaton)) else _LONGEST_ESCAPE)
+            if frame.plan.hard_child(label) is False:
+                continue
+            # A name that is listed comes once.
+            more = keys.longest(label, 1 if label[0] == "name" else names)
+            if more is None:
+                raise BudgetExceeded(_NAMES_END)
+            chosen = contents.names(keys, keys.automaton.start, label, 1 << names.bit_length())
+            whole, rest = max([whole, *[len(contents.escaped(name)) for name in chosen]]), max(rest, more)
+        return whole, self._size_of_names(keys) * rest
+
+    def _check_names(self, frame: Frame) -> None:
+        """Raise if no name may come twice in an object, and names can run out."""
+        if isinstance(frame, ObjectFrame) and frame.tracked and self._is_scarce(frame):
+            raise BudgetExceeded(_NAMES_END)
 
     def members(self, frame: Frame, most: int) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
         """The most bytes of a name that the schema does not list; and the constraints on the members that may come in
@@ -159,9 +209,8 @@ class PartTexts:
         """
         other = 0
         found: dict[tuple[bytes, ValueConstraint], None] = {}
-        if isinstance(frame, ObjectFrame) and frame.tracked and self._is_scarce(frame):
-            raise BudgetExceeded("How far away the next name is depends on the names that have come.")
         for reached in self.reachable(frame):
+            self._check_names(reached)
             if isinstance(reached, ArrayFrame):
                 lengths = range(reached.plan.varied + 1) if frame.only_hard else [reached.length]
                 items = [item(reached._replace(length=length)) for length in lengths]
@@ -187,9 +236,12 @@ class PartTexts:
         """The results of :meth:`members` for some labels of names with the constraints on their values."""
         named = [(self._name_of(label), demand) for label, demand in demands]
         is_listed = len(named) == sum(label[0] == "name" for label, _ in demands)
+        return 0 if is_listed else self._size_of_names(keys) * keys.automaton.farthest + 2, named
+
+    def _size_of_names(self, keys: Keys) -> int:
+        """The most bytes with which a byte of a name that the schema does not list is written."""
         # Where any character may follow in such a name, the one that does needs no escape.
-        size = 1 if keys.plain_names and not keys.is_slow else _LONGEST_ESCAPE
-        return 0 if is_listed else size * keys.automaton.farthest + 2, named
+        return 1 if keys.plain_names and not keys.is_slow else _LONGEST_ESCAPE
 
     def reachable(self, frame: Frame) -> Iterable[Frame]:
         """The frames of an open object or array now and after more members, if they can be completed.
