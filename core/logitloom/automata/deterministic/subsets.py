@@ -27,7 +27,7 @@ from logitloom.automata.patterns.boundaries import ALL_CONTEXTS, BEGIN, END, KIN
 from logitloom.automata.patterns.char_sets import HIGH_ALL, NEVER, CharSet
 from logitloom.automata.patterns.context_completions import PlainPositions, without_contexts
 from logitloom.automata.patterns.context_nfa import ContextAutomaton
-from logitloom.automata.patterns.nfa import END_POSITION, FollowSets, PositionAutomaton, RedundantCopies
+from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, RedundantCopies
 from logitloom.automata.patterns.position_beginnings import position_beginnings
 from logitloom.automata.patterns.position_completions import PositionCompletions
 from logitloom.automata.patterns.utf8 import DEAD
@@ -529,7 +529,9 @@ class ContextSubsets:
             for following in self.nfa.follow
         ]
         set_at = np.array(self._set_at)
-        then = FollowSets([frozenset(after) for after in always]).chosen(_sizes(self._sets, set_at))
+        # As FollowSets.chosen chooses.
+        sizes = _sizes(self._sets, set_at).tolist()
+        then = np.array([max(sorted(after), key=sizes.__getitem__, default=END_POSITION) for after in always])
         there = np.where([*map(bool, always)], set_at.take(then), len(self._sets))
         return Runs([*self._sets, NEVER], there, then)
 

@@ -53,8 +53,6 @@ _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
 #: The most work of the transitions of one mask, in units of :attr:`VisitedStates.work`.
 _MOST_WORK: Final = 5000
-#: Without kernels, a walk that reads as much of it is begun anew, and looks for subtrees that are allowed as a whole.
-_FAST_PART: Final = 4
 #: The work after which the cache of visited states is replaced before a walk.
 _MOST_KEPT: Final = 16 * _MOST_WORK
 #: The most work of a mask near a limit on tokens: of the transitions, and of the completions of the states that the
@@ -411,18 +409,18 @@ class LiftedAutomaton(Constraint):
             return self._found_by_walk(state)
         # The first masks are wanted soon, and most patterns have few.
         tried = len(self.memory.sets) < _FEW_SETS
-        read = self._read(state, _MOST_WORK // _FAST_PART) if tried else None
+        read = self._read(state) if tried else None
         if read is not None:
             return read
         alike = self._automaton.beginnings(state, self._longest_token)
         shared = alike is not None and alike != state
-        part, whole = self._walked(state if alike is None else alike, _MOST_WORK, shared, tried)
+        part, whole = self._walked(state if alike is None else alike, shared, tried)
         if shared and not whole:
-            found, whole = self._walked(state, _MOST_WORK // _FAST_PART, False, tried)
+            found, whole = self._walked(state, False, tried)
             part = found if whole else part
         return part if whole else self._with_completion(part, state)
 
-    def _walked(self, state: State, most: int, shared: bool, tried: bool) -> tuple[TokenSet, bool]:
+    def _walked(self, state: State, shared: bool, tried: bool) -> tuple[TokenSet, bool]:
         """The tokens of a state that bounded work finds, and whether they are all.
 
         A walk that looks for subtrees everywhere decides. It reads no state that a faster walk leaves out, so the
@@ -430,30 +428,27 @@ class LiftedAutomaton(Constraint):
 
         Args:
             state: the state.
-            most: the bound on the work.
             shared: whether other states begin the same texts.
             tried: whether a faster walk has been given up.
         """
         known = self.memory.parts.get(state)
         if known is not None:
             return known
-        kernels = automaton_kernels()
-        found, whole = None, True
-        if kernels is not None or not (tried or self.memory.reads_much):
-            found = self._read(state, most if kernels is not None else most // _FAST_PART)
+        found, whole = None if tried else self._read(state), True
         if found is None:
-            account = Account(most)
-            table = BoundedStates(self._room(), account)
+            table = BoundedStates(self._room(), Account(_MOST_WORK))
             found, whole = self._by_levels(table, state), not table.was_cut
-            self.memory.reads_much = account.taken > most // _FAST_PART
+            self.memory.was_cut = table.was_cut
         if shared or not whole:
             self.memory.note(found.ids)
             self.memory.parts[state] = found, whole
         return found, whole
 
-    def _read(self, state: State, most: int) -> TokenSet | None:
-        """The tokens of a state; ``None`` if a fast walk takes more than ``most`` work."""
-        kernels, trie, table = automaton_kernels(), self._trie, WatchedStates(self._room(), most)
+    def _read(self, state: State) -> TokenSet | None:
+        """The tokens of a state; ``None`` if a fast walk takes too much work, which it may after one that did."""
+        if self.memory.was_cut:
+            return None
+        kernels, trie, table = automaton_kernels(), self._trie, WatchedStates(self._room(), _MOST_WORK)
         with suppress(TooMuchWork):
             if kernels is not None:
                 with suppress(KernelFailed):

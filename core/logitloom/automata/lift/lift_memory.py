@@ -31,7 +31,7 @@ class LiftMemory(StateMemory):
         layers: :meth:`.NearEnd.layers` by number of tokens.
         least: bounds on the least number of tokens by state, ``None`` if none was found.
         ends: by state whether a sequence of tokens reaches acceptance.
-        reads_much: whether the last mask read many states, so that the next one is not tried with a faster walk.
+        was_cut: whether the last walk left states out, so that the next one is not tried with a faster walk.
         written: the last text that was counted, and the fewest tokens for each of its ends.
     """
 
@@ -58,7 +58,7 @@ class LiftMemory(StateMemory):
 
     def _forget_walks(self) -> None:
         self._visited: VisitedStates | None = None
-        self.reads_much = False
+        self.was_cut = False
         self.written: tuple[bytes, list[int | None]] = (b"", [0])
 
     @property
