@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, Final
@@ -100,6 +100,7 @@ class Combination(Constraint):
         self._of_state = self.memory.remembering("token sets", self._of_states)
         self._within = self.memory.remembering("tokens within limits", self._find_within)
         self.crossing = self.memory.remembering("tokens that end free text", self._find_crossing)
+        self._crossed = self.memory.remembering("tokens that end constrained text", self._find_crossed)
         self.nodes_of_tokens = self.memory.remembering("nodes of tokens", self._nodes_of_tokens)
         if not any(self._viable(config) for config in self._automaton.start()):
             raise VocabularyError(
@@ -436,7 +437,7 @@ class Combination(Constraint):
     def crossed(self, config: SectionConfiguration) -> Iterable[tuple[tuple[int, ...], States]]:
         """The tokens in which a string that ends a constrained section begins, and the readings after each token."""
         part = self._automaton.parts[config.section]
-        return [] if part.automaton is None else self._crossed(config, part)
+        return [] if part.automaton is None else self._crossed(config)
 
     def special_tokens(self, config: SectionConfiguration) -> list[int]:
         """The special tokens that write a whole end string of the section, or the next part of an end string."""
@@ -519,18 +520,17 @@ class Combination(Constraint):
             return []
         if part.automaton is None:
             return self.crossing(config)[0]
-        return [token for ids, _ in self._crossed(config, part) for token in ids]
+        return [token for ids, _ in self._crossed(config) for token in ids]
 
-    def _crossed(
-        self, config: SectionConfiguration, part: SectionAutomaton
-    ) -> Iterator[tuple[tuple[int, ...], States]]:
-        automaton = self._automaton
+    def _find_crossed(self, config: SectionConfiguration) -> list[tuple[tuple[int, ...], States]]:
+        automaton, part = self._automaton, self._automaton.parts[config.section]
+        found: list[tuple[tuple[int, ...], States]] = []
         if part.automaton is None or not part.exits or (part.at_tokens and not part.automaton.accepts(config.state)):
-            return
+            return found
         trie = _begun_trie(self.vocabulary, *self._anywhere[config.section])
-        steps: dict[
-            tuple[SectionConfiguration, int], SectionConfiguration | None
-        ] = {}  # many tokens lead to the same states
+        # Many tokens lead to the same configurations.
+        steps: dict[tuple[SectionConfiguration, int], SectionConfiguration | None] = {}
+        begun: dict[tuple[SectionConfiguration, int], list[SectionConfiguration]] = {}
         stack: list[tuple[_TrieNode, SectionConfiguration | None, set[SectionConfiguration]]] = [(trie, config, set())]
         while stack:
             node, main, others = stack.pop()
@@ -538,16 +538,20 @@ class Combination(Constraint):
                 reached = set(automaton.read(others, byte)[0]) if others else set()
                 inside = None
                 if main is not None:
+                    key = main, byte
                     if byte in part.beginning:
-                        reached.update(after for after, _ in automaton.begun(main, byte))
+                        if key not in begun:
+                            begun[key] = [after for after, _ in automaton.begun(main, byte)]
+                        reached.update(begun[key])
                     if child.children and not part.at_tokens:
-                        if (main, byte) not in steps:
-                            steps[main, byte] = automaton.inside(main, byte)
-                        inside = steps[main, byte]
+                        if key not in steps:
+                            steps[key] = automaton.inside(main, byte)
+                        inside = steps[key]
                 if reached and child.ids and (ended := self._ended(reached)):
-                    yield child.ids, ended
+                    found.append((child.ids, ended))
                 if child.children and (reached or inside is not None):
                     stack.append((child, inside, reached))
+        return found
 
     def _ended(self, configs: Iterable[SectionConfiguration]) -> States:
         """The readings after the border of a token from which tokens can complete the text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -260,3 +261,22 @@ def test_tokens_of_free_text_are_grouped_by_what_matters_of_them(monkeypatch: py
     monkeypatch.undo()
     for token, needed in [*zip(ids.tolist(), least.tolist(), strict=True)][::97]:
         assert made.least_tokens(made.advance(made.start(), token)) == needed
+
+
+def test_ends_of_constrained_sections_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the mask and for the numbers of tokens together."""
+    asked, find = Counter[Any](), Combination._find_crossed
+
+    def counted(self: Combination, config: Any) -> Any:
+        asked[config] += 1
+        return find(self, config)
+
+    monkeypatch.setattr(Combination, "_find_crossed", counted)
+    inner = constraint("required call")
+    state: Any = inner.start()
+    while not inner.may_end(state):
+        ids, needed = inner.least_after(state)
+        assert np.array_equal(ids, inner.allowed(state).listed(inner.vocab_size))
+        state = inner.advance(state, int(ids[needed.argmin()]))
+    assert len(asked) > 3
+    assert max(asked.values()) == 1
