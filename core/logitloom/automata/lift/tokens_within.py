@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import distinct, in_order_of_appearance
+from logitloom.automata.array_ranges import distinct, in_order_of_appearance, members
 from logitloom.automata.lift.default_paths import reads_on
 from logitloom.automata.lift.level_walk import is_thin, one_by_one
 from logitloom.automata.lift.run_paths import RunPaths
@@ -89,15 +89,16 @@ def tokens_within_characters(
         trie, table, state, near, most, fits: as for :func:`tokens_within`.
     """
     known = _StatesNearEnd(table.visited, near, most, fits)
-    nodes, states = np.zeros(1, dtype=np.int64), np.array([table.visited.number(state)])
+    every, first, count = trie.ways_within
+    places, states = np.zeros(1, dtype=np.int64), np.array([table.visited.number(state)])
     found: list[NDArray[np.int32]] = []
-    while len(nodes):
-        below, counts = children(trie, nodes)
-        chosen = ((trie.marks.take(below) & HIGH_PARTIAL > 0) | trie.within.take(below)).nonzero()[0]
-        nodes = below.take(chosen)
-        reached = table.step(states.repeat(counts).take(chosen), bytes_at(trie, nodes))
+    while len(places):
+        counts = count.take(places)
+        places = members(first.take(places), counts)
+        reached = table.step(states.repeat(counts), bytes_at(trie, every.take(places)))
         alive = (reached >= 0).nonzero()[0]
-        nodes, states = nodes.take(alive), reached.take(alive)
+        places, states = places.take(alive), reached.take(alive)
+        nodes = every.take(places)
         ends = trie.within.take(nodes).nonzero()[0]
         ids, at = tokens_at(trie, nodes.take(ends))
         found.append(ids[known.fit(known.numbered(states.take(ends))).take(at)])

@@ -123,6 +123,16 @@ class Trie:
         return self.child_start.data, self.child_count.data, self.byte.data
 
     @cached_property
+    def ways_within(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The nodes on ways to :attr:`within`, the root first; by place among them the first child, and how many."""
+        chosen = (self.marks & HIGH_PARTIAL > 0) | self.within
+        chosen[0] = True
+        nodes, before = chosen.nonzero()[0], np.append(0, chosen.cumsum())
+        start = self.child_start.take(nodes)
+        first = before.take(start)
+        return nodes, first, before.take(start + self.child_count.take(nodes)) - first
+
+    @cached_property
     def records(self) -> NDArray[Any]:
         """``[nodes]`` of :data:`NODE`: all attributes of a node in one record, for walks node by node."""
         records = np.empty(self.nodes, dtype=NODE)

@@ -164,7 +164,7 @@ def test_only_tokens_within_a_character_are_looked_at_where_all_positions_are_ne
     for state in states_of(constraint, 4, 3):
         if type(state) is not bytes:
             continue
-        farthest = constraint.most_after(state)  # type: ignore[arg-type]
+        farthest, needed = constraint.most_after(state), needed_after(constraint, state)
         with mock.patch.object(module, "tokens_within", side_effect=AssertionError):
             for most in range(farthest - 3, farthest):
-                assert within(constraint, state, most) == expected(constraint, state, most)
+                assert within(constraint, state, most) == expected(needed, most)
