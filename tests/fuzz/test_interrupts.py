@@ -11,6 +11,7 @@ import pytest
 
 from logitloom import Chain, Context, Vocabulary, processors
 from logitloom.automata.cache import default_cache
+from logitloom.host.registry import load_plugin
 from tests.fuzz.interrupted import instructions, interrupted
 
 #: Interruptions of one chain by default, and in the exhaustive run: more than 10,000 for all chains.
@@ -133,3 +134,25 @@ def test_a_chain_is_usable_after_an_interruption_at_any_instruction(name: str, l
             assert decoding.answers[-1] == expected.answers[step], f"{seed=}, {step=}, interrupted at {where[-2:]}"
         assert any(where)
         made += len([place for place in where if place])
+
+
+@pytest.mark.extras
+def test_a_token_is_read_by_an_engine_again_after_an_interruption_at_any_instruction() -> None:
+    pytest.importorskip("llguidance")
+    ((name, options),) = CHAINS["llguidance"]
+    constraint = load_plugin("processors", name)(**options).constraint(WORDS, WORDS.size)
+    a, b, c = (WORDS.token_bytes.index(text) for text in (b"a", b"b", b"c"))
+
+    def two_read() -> Any:
+        return constraint.advance(constraint.advance(constraint.start(), a), a)
+
+    constraint.forget()
+    count = instructions(two_read)
+    assert count > 100
+    for at in range(count):
+        constraint.forget()
+        interrupted(two_read, at)
+        state = two_read()
+        assert state is not None
+        assert constraint.advance(state, b) is None
+        assert constraint.allowed(state).listed(WORDS.size).tolist() == [a, c]

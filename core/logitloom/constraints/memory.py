@@ -315,14 +315,18 @@ class ConstraintMemory:
     def forced_within(self, node: StateNode, left: int) -> list[int]:
         """:meth:`forced` for a text that must be complete in ``left`` tokens, end-of-sequence included."""
         run: list[int] = []
-        while (row := self.mask_within(node, left - len(run))) is not None:
-            if len(row.ids) != 1:
-                return run
-            run.append(int(row.ids[0]))
-            if run[-1] in self._eos:
-                return run
-            node = self._step(node.state, run[-1])
-        return run + self.forced(node)
+        while not run or run[-1] not in self._eos:
+            row = self.mask_within(node, left - len(run))
+            if row is None:
+                following = self.forced(node)
+            else:
+                following = row.ids.tolist() if len(row.ids) == 1 else []
+            if not following:
+                break
+            run += following
+            for token in following:
+                node = self._step(node.state, token)
+        return run
 
     def _find_forced(self, state: Any) -> list[int]:
         if state in (self.finished, self.dead):

@@ -173,13 +173,13 @@ class MatcherConstraint(Constraint):
             if following not in self._readers:
                 reader = self._reader(read)
                 try:
-                    allowed = self.read(reader.matcher, [token])
-                except LogitloomError:
+                    if not self.read(reader.matcher, [token]):
+                        return None
+                    reader.places.append(following)
+                except BaseException:
+                    # Also after an interruption: the matcher may have read a token that is not among its places.
                     self._drop(reader)
                     raise
-                if not allowed:
-                    return None
-                reader.places.append(following)
                 self._readers[following] = reader
                 self._make_room(_PLACE_BYTES)
         return following
@@ -301,11 +301,11 @@ class MatcherConstraint(Constraint):
             self._drop(next(iter(self._used)))
 
     def _drop(self, reader: _Reader) -> None:
-        del self._used[reader]
-        self._room += reader.nbytes
         for place in reader.places:
             if self._readers.get(place) is reader:
                 del self._readers[place]
+        del self._used[reader]
+        self._room += reader.nbytes
 
     def _matcher(self, state: TokensRead) -> Any:
         """The matcher that has read exactly some tokens, to be asked; only that of a reader may be changed."""
@@ -320,8 +320,10 @@ class MatcherConstraint(Constraint):
         """The reader whose matcher has read exactly some tokens."""
         found = self._readers.get(state)
         if found is None or found.places[-1] != state:
-            found = self._readers[state] = _Reader(self._made(state), state)
+            found = _Reader(self._made(state), state)
+            # In this order, so that a reader with a place can be dropped also after an interruption.
             self._used[found] = None
+            self._readers[state] = found
             self._make_room(found.nbytes)
         else:
             self._used.move_to_end(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,26 @@ def test_backends_allow_the_same(backend: Backend, name: str) -> None:
         (allowed, _), state = step(backend, chain, state, context, [[token], [token]])
         (wanted, _), expected = step(numpy, oracle, expected, reference, [[token], [token]])
     raise AssertionError(f"{name} is not finished after {budget} tokens")
+
+
+@pytest.mark.parametrize("name", [*SPECS, "pairs"])
+@pytest.mark.parametrize("seed", range(4))
+def test_forced_tokens_are_those_of_masks_with_one_token(name: str, seed: int) -> None:
+    # The pattern forces two tokens, and the limit what comes after them.
+    spec = ("regex", {"pattern": "(c{2,5})+d", "finish_within": 4}) if name == "pairs" else None
+    chain, context, state = begin(load_backend("numpy"), spec or limited(name, least(name) + 1))
+    dice, text, masks = np.random.default_rng(seed), list[int](), list[set[int]]()
+    # Asked of nothing that is remembered, and again of everything.
+    told = []
+    while not text or text[-1] not in WORDS.eos:
+        told.append(chain.forced_tokens(state, context.accept([text])) or [[]])
+        (allowed,), _ = step(load_backend("numpy"), chain, state, context, [text])
+        masks.append(allowed)
+        text.append(int(dice.choice(sorted(allowed))))
+    for at, (before,) in enumerate(told):
+        single = list(takewhile(lambda mask: len(mask) == 1, masks[at:]))
+        assert before == [next(iter(mask)) for mask in single]
+        assert (chain.forced_tokens(state, context.accept([text[:at]])) or [[]]) == [before]
 
 
 def test_a_part_of_a_combinator_keeps_to_its_own_number_of_tokens() -> None:
