@@ -11,9 +11,8 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Final, NamedTuple, TypeGuard
 
 import numpy as np
@@ -61,9 +60,10 @@ _MOST_LOOKED_AT: Final = 1 << 13
 _MOST_TARGETS: Final = 64
 #: The most frames whose members are remembered.
 _MOST_LISTED: Final = 64
-#: The parts of a bound, and frames with their ends, that are found for one mask whatever that takes; and the processor
-#: time, in seconds, after which no more are found.
+#: The parts of a bound that are found for one mask whatever that takes; the parts that the ends of a frame count as;
+#: and the processor time, in seconds, after which no more are found.
 _FEW_FOUND: Final = 32
+_ENDS: Final = 8
 _MOST_SECONDS: Final = 0.01
 #: The most ways in which an object with one atom in its formulas may go on, if all of them are to be examined.
 _MOST_WAYS: Final = 1 << 12
@@ -135,6 +135,8 @@ class TokenBounds:
         self._known: dict[Hashable, _Bound] = {}
         #: The members that may come in frames, which are listed once where finding their values takes several masks.
         self._members: dict[Frame, tuple[int, list[tuple[bytes, ValueConstraint]]]] = {}
+        #: By frame the reachable frames that have not been counted, and the number of the others.
+        self._begun: dict[Frame, tuple[Iterator[Frame], int]] = {}
         #: How many more parts are found before :meth:`soon_after_any` gives up, and the processor time that it takes.
         self._left = self._deadline = math.inf
 
@@ -151,9 +153,9 @@ class TokenBounds:
         finally:
             self._left = math.inf
 
-    def _count(self) -> None:
-        """Count a part that is not known."""
-        self._left -= 1
+    def _count(self, parts: int = 1) -> None:
+        """Count something that is not known as some parts."""
+        self._left -= parts
         if self._left < 0 and time.thread_time() > self._deadline:
             raise _TakesLong
 
@@ -285,7 +287,7 @@ class TokenBounds:
             return _Bound(sum([self._tokens(part, layout) for part in parts]), 0)
         if self._has_many_ways(frame):
             return self._of_formulas(frame, layout)
-        ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT, self._count)
+        ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT, partial(self._count, _ENDS))
         if not ends:
             return _NO_BOUND
         tokens = max([self._tokens(b"," + end, layout) for end in ends])
@@ -336,10 +338,22 @@ class TokenBounds:
             return False
         key = "many", frame
         if key not in self._known:
-            every = len(all_atoms(frame))
-            ways = sum(1 for _ in islice(self._parts.reachable(frame), 1 + _MOST_WAYS // (1 + every)))
-            self._known[key] = _Bound(0, int(ways > _MOST_WAYS // (1 + every)))
+            self._known[key] = _Bound(0, int(self._has_more_ways(frame, _MOST_WAYS // (1 + len(all_atoms(frame))))))
         return self._known[key].added > 0
+
+    def _has_more_ways(self, frame: ObjectFrame, most: int) -> bool:
+        """Whether more frames than ``most`` are reachable. If that takes long, the next mask goes on with the rest."""
+        frames, ways = self._begun.pop(frame) if frame in self._begun else (iter(self._parts.reachable(frame)), 0)
+        while ways <= most:
+            try:
+                self._count()
+            except _TakesLong:
+                self._begun[frame] = frames, ways
+                raise
+            if next(frames, None) is None:
+                return False
+            ways += 1
+        return True
 
     def _of_formulas(self, frame: ObjectFrame, layout: Layout) -> _Bound:
         """The bound of :meth:`_of_rest`, computed from the members that the formulas of an object can ask for."""
@@ -451,8 +465,11 @@ class TokenBounds:
             alike = self._farthest_end(b"a" * _MOST_ALIKE) if parts else 0
             return escape + parts * alike + self._farthest_end(b"a" * rest + end)
         if not content.counts and automaton.states <= _MOST_STATES:
-            texts = self._parts.rests(content, quoted)
-            return escape + max([self._farthest_end(text + end) for text in texts], default=0)
+            farthest = 0
+            for text in self._parts.rests(content, quoted):
+                self._count()
+                farthest = max(farthest, self._farthest_end(text + end))
+            return escape + farthest
         size = 1 if not quoted or is_plain(content) else 2 * _ESCAPED
         return escape + len(end) + self._parts.farthest_end(content) * size
 

@@ -52,6 +52,8 @@ class NearestEnds:
         self._listed = self._by_state() if len(content.found) >= _FEW else None
         self._distances: dict[Output, NDArray[np.int32]] = {}
         self._ways: dict[Output, tuple[bytes, Sequence[int]]] = {}
+        #: Where the outputs are listed: the byte that leads nearer to an output from a state, and the state after it.
+        self._steps: dict[tuple[int, Output], tuple[int, int]] = {}
 
     def outputs(self, state: int, count: int) -> Sequence[Output] | None:
         """The outputs that can be reached after a state and a number of characters; ``None`` if they are not listed."""
@@ -71,12 +73,15 @@ class NearestEnds:
                 at = following[at]
             return bytes(found)
         for left in range(distance - 1, -1, -1):
-            row = self._next[at]
-            byte, at = next(
-                (byte, target)
-                for byte, column in self.columns
-                if (target := int(row[column])) >= 0 and self._distance(target, output) == left
-            )
+            step = self._steps.get((at, output))
+            if step is None:
+                row = self._next[at].tolist()
+                step = self._steps[at, output] = next(
+                    (byte, row[column])
+                    for byte, column in self.columns
+                    if row[column] >= 0 and self._listed[row[column]].get(output, -1) == left
+                )
+            byte, at = step
             found.append(byte)
         return bytes(found)
 
