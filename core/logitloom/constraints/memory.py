@@ -317,10 +317,8 @@ class ConstraintMemory:
         run: list[int] = []
         while not run or run[-1] not in self._eos:
             row = self.mask_within(node, left - len(run))
-            if row is None:
-                following = self.forced(node)
-            else:
-                following = row.ids.tolist() if len(row.ids) == 1 else []
+            one = row.ids.tolist() if row is not None and len(row.ids) == 1 else []
+            following = self.forced(node) if row is None else one
             if not following:
                 break
             run += following
