@@ -250,6 +250,59 @@ def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_c
         state = constraint.advance(state, int(dice.choice(ids.tolist())))
 
 
+#: Arrays and objects whose values are more than one token in each layout.
+LAID_OUT: dict[str, tuple[Any, Any]] = {
+    "objects in an array": (
+        {
+            "type": "array",
+            "minItems": 2,
+            "maxItems": 3,
+            "items": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
+        },
+        [{"id": "a"}, {"id": ""}, {"id": "b"}],
+    ),
+    "arrays in an object": (
+        {
+            "type": "object",
+            "properties": {"a": {"type": "array", "items": {"type": "integer"}, "minItems": 1}, "b": {"const": [[1], 2]}},
+            "required": ["a", "b"],
+            "additionalProperties": False,
+        },
+        {"a": [1, 2], "b": [[1], 2]},
+    ),
+    "different items": (
+        {"type": "array", "uniqueItems": True, "minItems": 2, "items": {"type": "object", "required": ["z"]}},
+        [{"z": 0}, {"z": 1}, {"z": [1]}],
+    ),
+    "alternatives": (
+        {
+            "type": "array",
+            "prefixItems": [{"const": {"x": 1}}, {"enum": [{"y": [1]}, [{}]]}],
+            "items": {"type": "object", "required": ["z"]},
+            "minItems": 4,
+        },
+        [{"x": 1}, {"y": [1]}, {"z": 0}, {"z": None}, {"z": [1]}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAID_OUT)
+@pytest.mark.parametrize("indent", [None, 2, 4])
+def test_no_token_of_a_laid_out_text_leads_beyond_the_bound(name: str, indent: int | None) -> None:
+    schema, value = LAID_OUT[name]
+    text = json.dumps(value, indent=indent).encode()
+    # A line break with all its spaces is one token; a part of it leaves one to come.
+    lines = [b"\n" + b" " * n for n in range(1, 17)] + [b" " * n for n in range(2, 17)]
+    pieces = [b"", *[bytes([byte]) for byte in range(256)], *lines]
+    machine = compile_schema(schema, SchemaOptions(Whitespace("json_dumps", 2), "any"))
+    constraint = SchemaConstraint(SchemaAutomaton(machine), Vocabulary(pieces, eos=[0]))
+    state: Any = constraint.start()
+    for at, byte in enumerate(text):
+        _, least = constraint.least_after(state)
+        assert least.max(initial=0) <= constraint.most_after(state), text[:at]
+        state = constraint.advance(state, pieces.index(bytes([byte])))
+
+
 def fewest(constraint: SchemaConstraint, most: int) -> int:
     """The least number of tokens to an end, by breadth-first search."""
     level, seen = {constraint.start()}, {constraint.start()}

@@ -222,9 +222,11 @@ class TokenBounds:
             own = self._of_content(Content(state.numbers.automaton), False)
             return target._replace(added=max(target.added, own))
         if isinstance(state, ValueState):
-            target = self._of_return(state.back, items)
-            value = self._of_value(state.demand, _place(state.layout), self._opened)
-            return target._replace(added=max(target.added, value.added))
+            target, layout = self._of_return(state.back, items), _place(state.layout)
+            value = self._of_value(state.demand, layout, self._opened)
+            # A token may write a part of the whitespace before the value alone.
+            whole = 0 if state.gap == "none" else self._with_gap(state.demand, state.gap, layout)
+            return target._replace(added=max(target.added, value.added, whole))
         if isinstance(state, TextState | EscapeState):
             escape = _SURROGATES if isinstance(state, EscapeState) else 0
             if not isinstance(state.context, NameContext):
@@ -402,11 +404,11 @@ class TokenBounds:
             looked_at += value.looked_at
             if looked_at > _MOST_LOOKED_AT or value is _NO_BOUND:
                 return _NO_BOUND
-            added = max(added, value.added)
-            if name:
-                texts = self._parts.value(demand).values()
-                extra = begun and begun + self._escape
-                added = max([added, *[extra + self._tokens(b"," + name + b":" + text, layout) for text in texts]])
+            # A token may write the comma alone, or a part of the whitespace after it.
+            before = b"," + name + b":" if name else b","
+            texts = self._parts.value(demand).values()
+            extra = begun and begun + self._escape
+            added = max([added, value.added, *[extra + self._tokens(before + text, layout) for text in texts]])
         return _Bound(0, added, looked_at)
 
     def _of_distinct(self, frame: ArrayFrame, layout: Layout, opened: Brackets, items: int) -> _Bound:
@@ -424,7 +426,7 @@ class TokenBounds:
                 return _NO_BOUND
             texts, ending = listed
             longest = max([longest, *[self._tokens(b"," + text, layout) for text in texts]])
-            added = max(added, value.added, ending)
+            added = max(added, value.added, ending, longest)
         return _Bound(more * longest + self._tokens(b"]", layout), added)
 
     # --- values -----------------------------------------------------------------------------------------------------
@@ -432,6 +434,12 @@ class TokenBounds:
     def _of_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
         """The tokens that end a value which a token begins, with some brackets opened in it."""
         return self._recalled(("value", demand, layout, opened), lambda: self._find_value(demand, layout, opened))
+
+    def _with_gap(self, demand: ValueConstraint, gap: str, layout: Layout) -> int:
+        """The most tokens of a short value, and of the whitespace between it and the comma or colon before it."""
+        mark = b":" if gap == "colon" else b","
+        texts = self._parts.value(demand).values()
+        return max([self._tokens(mark + text, layout) for text in texts], default=0)
 
     def _find_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
         contents, texts, frames = self._parts.openings(demand)
