@@ -264,7 +264,10 @@ LAID_OUT: dict[str, tuple[Any, Any]] = {
     "arrays in an object": (
         {
             "type": "object",
-            "properties": {"a": {"type": "array", "items": {"type": "integer"}, "minItems": 1}, "b": {"const": [[1], 2]}},
+            "properties": {
+                "a": {"type": "array", "items": {"type": "integer"}, "minItems": 1},
+                "b": {"const": [[1], 2]},
+            },
             "required": ["a", "b"],
             "additionalProperties": False,
         },
