@@ -204,6 +204,10 @@ def tagged(rnd: random.Random, depth: int = 1) -> dict[str, Any]:
         given["required"] = ["tag", *rnd.sample(NAMES, rnd.randint(0, 1))]
     if rnd.random() < 0.5:
         given["additionalProperties"] = False
+    if rnd.random() < 0.3:
+        # A second list for the same member, or a member that must not come.
+        other = {"enum": rnd.sample(TAGS, 5)} if rnd.random() < 0.8 else False
+        given["allOf"] = [{"properties": {"tag": other}}]
     return given
 
 

@@ -324,10 +324,7 @@ class Keywords:
         """Branches as a selection by the first member or item whose values each branch lists; ``None`` without one."""
         if len(branches) < _LEAST_SELECTED:
             return None
-        tags = [
-            {part[:2]: part[2][1] for part in parts_of(branch) if part[0] in _PLACED and not isinstance(part[2], bool)}
-            for branch in branches
-        ]
+        tags = [*map(_tags, branches)]
         for place in tags[0]:
             if all(place in tag for tag in tags):
                 listed = [self._scalars(tag[place]) for tag in tags]
@@ -336,7 +333,7 @@ class Keywords:
         return self._partly_selected(node, branches, tags) if joined is disjunction else None
 
     def _partly_selected(
-        self, node: SchemaNode, branches: list[Formula], tags: list[dict[tuple[str, str | int], int]]
+        self, node: SchemaNode, branches: list[Formula], tags: list[dict[tuple[str, str | int], list[int]]]
     ) -> Formula | None:
         """Alternatives as several selections, each by a member or item of its own, and the other alternatives.
 
@@ -371,7 +368,10 @@ class Keywords:
         place: tuple[str, str | int],
         listed: JSONValue,
     ) -> Formula | None:
-        """The selection of branches by a member or an item; ``listed`` has the values that each branch lists for it."""
+        """The selection of branches by a member or an item; ``listed`` has the values that each branch lists for it.
+
+        The lists stand for all parts of a branch that constrain the member or item.
+        """
         holders: dict[tuple[str, JSONValue], list[int]] = {}
         for index, values in enumerate(listed):
             for value in values:
@@ -391,12 +391,26 @@ class Keywords:
             one_of(values for number, values in enumerate(lists) if number >> place & 1)
             for place in range((len(lists) - 1).bit_length())
         ]
-        rests = [conjunction([part for part in parts_of(branch) if part[:2] != place]) for branch in branches]
+        # A branch that forbids the member still does.
+        rests = [
+            conjunction([part for part in parts_of(branch) if part[:2] != place or part[2] is False])
+            for branch in branches
+        ]
         cases = [self._branches(node, [rests[index] for index in indices], joined) for indices in groups]
         selection = Selection(place[1], tuple(bits), tuple(cases), joined(branches))
         return conjunction([(*place, one_of(lists)), selection.formula])
 
-    def _scalars(self, number: int) -> list[tuple[str, JSONValue]] | None:
+    def _scalars(self, numbers: list[int]) -> list[tuple[str, JSONValue]] | None:
+        """The values that all nodes allow, with their types; ``None`` if a node allows values that are not listed."""
+        found, *others = [self._scalars_of(number) for number in numbers]
+        for other in others:
+            if found is None or other is None:
+                return None
+            kept = set(other)
+            found = [value for value in found if value in kept]
+        return found
+
+    def _scalars_of(self, number: int) -> list[tuple[str, JSONValue]] | None:
         """The values that a node allows, with their types; ``None`` if some are not listed, or arrays or objects."""
         self.document.tracker.check_time()
         found: list[tuple[str, JSONValue]] = []
@@ -506,6 +520,15 @@ def are_equal(one: JSONValue, other: JSONValue) -> bool:
         return bool(one == other) and repr(one) == repr(other)
     except RecursionError:
         return False
+
+
+def _tags(branch: Formula) -> dict[tuple[str, str | int], list[int]]:
+    """By member or item the numbers of the nodes that all constrain its value in a branch."""
+    found: dict[tuple[str, str | int], list[int]] = {}
+    for part in parts_of(branch):
+        if part[0] in _PLACED and not isinstance(part[2], bool):
+            found.setdefault(part[:2], []).append(part[2][1])
+    return found
 
 
 def _declared(formula: Formula) -> list[str]:

@@ -231,7 +231,8 @@ class Content:
 
     @cached_property
     def _distances(self) -> EndDistances:
-        limit = self.most if self.most is not None else self.least
+        # Where no text may come, the largest number of characters is below 0.
+        limit = max(self.most, 0) if self.most is not None else self.least
         return EndDistances(self.automaton, limit, self.most is None)
 
     @cached_property
