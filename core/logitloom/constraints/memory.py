@@ -317,8 +317,9 @@ class ConstraintMemory:
         run: list[int] = []
         while not run or run[-1] not in self._eos:
             row = self.mask_within(node, left - len(run))
-            one = row.ids.tolist() if row is not None and len(row.ids) == 1 else []
-            following = self.forced(node) if row is None else one
+            if row is not None and len(row.ids) != 1:
+                break
+            following = self.forced(node) if row is None else row.ids.tolist()
             if not following:
                 break
             run += following

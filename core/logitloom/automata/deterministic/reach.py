@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 __all__ = ["ends_reachable", "reachable", "steps_to"]
 
 #: Distances that are found by sweeps of the whole table, before edges are sorted by their targets: most automata have
-#: few, and some have as many as states. And the entries after which no further sweep begins.
+#: few distances, and some have as many as states.
 _SWEEPS: Final = 8
+#: No sweep begins after so many entries of the table were read.
 _MOST_SWEPT: Final = 1 << 16
 
 

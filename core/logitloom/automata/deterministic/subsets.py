@@ -529,7 +529,7 @@ class ContextSubsets:
             for following in self.nfa.follow
         ]
         set_at = np.array(self._set_at)
-        # As FollowSets.chosen chooses.
+        # Of the positions after each position the one with the largest set, of several the first.
         sizes = _sizes(self._sets, set_at).tolist()
         then = np.array([max(sorted(after), key=sizes.__getitem__, default=END_POSITION) for after in always])
         there = np.where([*map(bool, always)], set_at.take(then), len(self._sets))

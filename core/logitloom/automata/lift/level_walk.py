@@ -229,10 +229,16 @@ def _more_tokens_below(trie: Trie, nodes: NDArray[Any], most: int) -> bool:
 def one_by_one(
     trie: Trie, table: WalkTable, nodes: NDArray[Any], states: NDArray[Any], left: list[list[int]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Walk below some pairs node by node.
+    """Walk below some pairs of a node and a state, node by node.
 
-    The nodes whose state is alive, their states, and the first nodes whose state is dead. ``left`` gets the entries
-    that the table leaves to the caller, as in :class:`Walked`.
+    Args:
+        trie: the trie.
+        table: the next states.
+        nodes, states: the pairs.
+        left: gets the entries that the table leaves to the caller, as in :class:`Walked`.
+
+    Returns:
+        The nodes whose state is alive, these states, and the first nodes whose state is dead.
     """
     alive: list[int] = []
     states_alive: list[int] = []

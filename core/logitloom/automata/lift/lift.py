@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import distinct
+from logitloom.automata.array_ranges import distinct, in_order_of_appearance
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.compiled_walk import compiled_set
@@ -282,13 +282,13 @@ class LiftedAutomaton(Constraint):
         return known
 
     def _within(self, state: State, most: int, near: NearEnd) -> NDArray[np.int32]:
-        trie, account = self._trie, Account(_MOST_WORK_NEAR)
+        trie = self._trie
+        account, table = self._near_a_limit()
 
         def fits(value: State) -> bool:
             return (needed := self._completed(value, account)) is not None and needed <= most
 
         between = near.bound_between(state)
-        table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 5)
         if between is not None and between <= most:
             fit = self.allowed(state).mask(self.vocab_size).copy()
             fit[trie_walk.tokens_at(trie, trie.within.nonzero()[0])[0]] = False
@@ -315,6 +315,11 @@ class LiftedAutomaton(Constraint):
             self.memory.note(nbytes=16 * len(known[0].away))
         return known
 
+    def _near_a_limit(self) -> tuple[Account, BoundedStates]:
+        """The account of a mask near a limit on tokens, and the visited states that the walk of the mask may read."""
+        account = Account(_MOST_WORK_NEAR)
+        return account, BoundedStates(self._room(), account, _READ_NEAR * account.most // 5)
+
     def _completed(self, state: State, account: Account) -> int | None:
         """The tokens of the completion of a state; ``None`` if there is none, or if the account is used up."""
         if not account.take(_OF_A_COMPLETION):
@@ -324,15 +329,12 @@ class LiftedAutomaton(Constraint):
         return found
 
     def _bounded_least_after(self, state: State, any_token: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        account = Account(_MOST_WORK_NEAR)
-        table = BoundedStates(self._room(), account, _READ_NEAR * account.most // 5)
+        account, table = self._near_a_limit()
         ids, which, values = self._read_from(state, table.visited, table)
         was_cut = table.was_cut
         # In the order of the walk, because numbers of states depend on what is remembered.
-        first = np.zeros(len(values), dtype=np.int64)
-        first[which[::-1]] = np.arange(len(which))[::-1]
         least = np.full(len(values), any_token, dtype=np.int32)
-        for index in first.argsort().tolist():
+        for index in in_order_of_appearance(which, len(values)).tolist():
             found = self._completed(values[index], account)
             least[index] = any_token if found is None else min(found, any_token)
         by_id = np.full(self.vocab_size, any_token if was_cut else -1, dtype=np.int32)

@@ -143,7 +143,7 @@ class TokenBounds:
     def soon_after_any(self, position: Position) -> int:
         """:meth:`after_any`, or :data:`UNKNOWN` if many parts of it are not known. Each time more of them are found.
 
-        A mask does not depend on it, nor on the time: a search finds the same tokens without a bound.
+        A mask depends neither on the result nor on the time: without a bound a search finds the same tokens.
         """
         self._left, self._deadline = _FEW_FOUND, time.thread_time() + _MOST_SECONDS
         try:
@@ -225,7 +225,8 @@ class TokenBounds:
             target, layout = self._of_return(state.back, items), _place(state.layout)
             value = self._of_value(state.demand, layout, self._opened)
             # A token may write a part of the whitespace before the value alone.
-            whole = 0 if state.gap == "none" else self._with_gap(state.demand, state.gap, layout)
+            mark = {"none": b"", "colon": b":", "comma": b","}[state.gap]
+            whole = self._written(mark, state.demand, layout) if mark else 0
             return target._replace(added=max(target.added, value.added, whole))
         if isinstance(state, TextState | EscapeState):
             escape = _SURROGATES if isinstance(state, EscapeState) else 0
@@ -329,8 +330,7 @@ class TokenBounds:
             looked_at += value.looked_at + after.looked_at
             if value is _NO_BOUND or looked_at > _MOST_LOOKED_AT:
                 return _NO_BOUND
-            texts = [b"," + name + b":" + text for text in self._parts.value(demand).values()]
-            written = max([self._tokens(text, layout) for text in texts], default=0)
+            written = self._written(b"," + name + b":", demand, layout)
             added = max(added, (begun and begun + self._escape) + written, value.added, after.added)
         return _Bound(0, added, looked_at)
 
@@ -398,17 +398,16 @@ class TokenBounds:
             begun, members = self._members[frame]
             if begun and _is_tracked(frame):
                 begun = self._parts.longest_name(frame, taken)[1] + _QUOTE_AND_COLON
-        added, looked_at = begun and begun + self._escape, 1
+        rest_of_name, looked_at = begun and begun + self._escape, 1
+        added = rest_of_name
         for name, demand in members:
             value = self._of_value(demand, layout, opened)
             looked_at += value.looked_at
             if looked_at > _MOST_LOOKED_AT or value is _NO_BOUND:
                 return _NO_BOUND
-            # A token may write the comma alone, or a part of the whitespace after it.
+            # A token may write the comma alone, or a part of the whitespace after the comma.
             before = b"," + name + b":" if name else b","
-            texts = self._parts.value(demand).values()
-            extra = begun and begun + self._escape
-            added = max([added, value.added, *[extra + self._tokens(before + text, layout) for text in texts]])
+            added = max(added, value.added, rest_of_name + self._written(before, demand, layout))
         return _Bound(0, added, looked_at)
 
     def _of_distinct(self, frame: ArrayFrame, layout: Layout, opened: Brackets, items: int) -> _Bound:
@@ -435,11 +434,10 @@ class TokenBounds:
         """The tokens that end a value which a token begins, with some brackets opened in it."""
         return self._recalled(("value", demand, layout, opened), lambda: self._find_value(demand, layout, opened))
 
-    def _with_gap(self, demand: ValueConstraint, gap: str, layout: Layout) -> int:
-        """The most tokens of a short value, and of the whitespace between it and the comma or colon before it."""
-        mark = b":" if gap == "colon" else b","
+    def _written(self, before: bytes, demand: ValueConstraint, layout: Layout) -> int:
+        """The most tokens that write an end of a text and a short value after the text, whitespace included."""
         texts = self._parts.value(demand).values()
-        return max([self._tokens(mark + text, layout) for text in texts], default=0)
+        return max([self._tokens(before + text, layout) for text in texts], default=0)
 
     def _find_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
         contents, texts, frames = self._parts.openings(demand)
