@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.patterns.boundaries import ALL_CONTEXTS, BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit
 from logitloom.automata.patterns.char_sets import HIGH_ALL, NEVER, CharSet
-from logitloom.automata.patterns.context_completions import PlainPositions, without_contexts
+from logitloom.automata.patterns.context_completions import PlainPositions
 from logitloom.automata.patterns.context_nfa import ContextAutomaton
 from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, RedundantCopies
 from logitloom.automata.patterns.position_beginnings import position_beginnings
@@ -39,6 +39,8 @@ S = TypeVar("S", bound=Hashable)
 _EMPTY: Final[frozenset[int]] = frozenset()
 #: The largest number of positions that all rounds of a division by beginnings look at; each takes some microseconds.
 _MOST_DIVIDED: Final = 4096
+#: The most transitions of a pattern with boundaries whose positions are divided by the kinds of their characters.
+_MOST_DIVIDED_EDGES: Final = 1 << 16
 
 
 class Runs(NamedTuple):
@@ -275,7 +277,7 @@ class Subsets:
     @cached_property
     def completions(self) -> PositionCompletions:
         """See :class:`SubsetAutomaton`."""
-        return PositionCompletions(self.nfa)
+        return PositionCompletions(self.nfa.sets, self.nfa.set_at, self.nfa.follow.edges())
 
     def read_next(self, state: frozenset[int]) -> Collection[int]:
         """See :class:`SubsetAutomaton`."""
@@ -490,30 +492,25 @@ class ContextSubsets:
 
     @cached_property
     def _plain(self) -> PlainPositions | None:
-        return without_contexts(self.nfa, self._alive)
+        edges = sum([len(following) for following in self.nfa.follow])
+        return None if edges > _MOST_DIVIDED_EDGES else PlainPositions(self.nfa, self._alive)
 
     @cached_property
     def completions(self) -> PositionCompletions | None:
         """See :class:`SubsetAutomaton`."""
-        return None if self._plain is None else PositionCompletions(self._plain.nfa)
+        plain = self._plain
+        return None if plain is None else PositionCompletions(plain.sets, plain.set_at, plain.edges)
 
     def read_next(self, state: PositionsRead) -> Collection[int]:
         """See :class:`SubsetAutomaton`."""
         assert self._plain is not None
-        after = self._plain.after
-        found = _EMPTY.union(*[after[position, state.before] for position in state.positions])
+        found = _EMPTY.union(*[self._plain.after(position, state.before) for position in state.positions])
         return found | {END_POSITION} if self.accepts(state) else found
 
     def costs(self, of_next: NDArray[np.int64]) -> NDArray[np.int64]:
         """See :class:`SubsetAutomaton`. A position that follows is read, with a character of any kind."""
         assert self._plain is not None
-        found, known = np.zeros(self.count, dtype=np.int64), dict[int, int]()
-        for (position, _), positions in self._plain.after.items():
-            if positions:
-                if id(positions) not in known:
-                    known[id(positions)] = int(of_next[[*positions]].min())
-                found[position] = max(found[position], known[id(positions)])
-        return found.take(self.runs.then)
+        return self._plain.largest_of_least(of_next).take(self.runs.then)
 
     def beginnings(self, state: PositionsRead, length: int) -> PositionsRead | None:
         """See :class:`SubsetAutomaton`."""

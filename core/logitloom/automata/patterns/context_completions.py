@@ -7,10 +7,13 @@ makes one position for each kind. Contexts then decide nothing more, and the sho
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.automata.patterns.boundaries import (
-    AFTER,
     BEGIN,
     END,
     KINDS,
@@ -21,78 +24,109 @@ from logitloom.automata.patterns.boundaries import (
 )
 from logitloom.automata.patterns.char_sets import NEVER, CharSet, intersect
 from logitloom.automata.patterns.context_nfa import ContextAutomaton
-from logitloom.automata.patterns.nfa import (
-    END_POSITION,
-    FollowSets,
-    PositionAutomaton,
-    Positions,
-    RedundantCopies,
-)
+from logitloom.automata.patterns.nfa import END_POSITION, Positions
 
-__all__ = ["PlainPositions", "without_contexts"]
+__all__ = ["PlainPositions"]
 
-#: The bits of the kinds after a character, for one kind before.
-_AFTER_ANY: Final = (1 << AFTER) - 1
-#: Transitions of the pattern above which its positions are not divided.
-_MOST_EDGES: Final = 1 << 16
+#: The kinds of characters, and the begin of the text.
+_BEFORE: Final = KINDS + 1
 
 
-class PlainPositions(NamedTuple):
-    """The positions of a pattern, divided by kinds.
-
-    Attributes:
-        nfa: the position automaton; from each position the end can be reached.
-        after: which positions may come next after a position of the pattern that has read a character of a kind.
-    """
-
-    nfa: PositionAutomaton
-    after: dict[tuple[int, int], Positions]
-
-
-def without_contexts(nfa: ContextAutomaton, alive: list[int]) -> PlainPositions | None:
-    """Divide the positions of a pattern by the kinds of their characters; ``None`` if there are too many transitions.
+class PlainPositions:
+    """The positions of a pattern, divided by kinds. From each position the end can be reached.
 
     Args:
         nfa: the pattern.
         alive: per position the kinds, as bits, of the character read there after which the text can be completed.
+
+    Attributes:
+        sets, set_at, edges: as for :class:`.PositionCompletions`.
     """
-    if sum(map(len, nfa.follow)) > _MOST_EDGES:
-        return None
-    sets, set_at, number = {NEVER: 0}, [0], dict[tuple[int, int], int]()
-    parts: dict[tuple[int, int], int] = {}
-    for p, some in enumerate(nfa.chars):
-        for kind, of_kind in enumerate(kind_sets()):
-            if p != END_POSITION and alive[p] >> kind & 1:
-                key = (id(some), kind)
-                if key not in parts:
-                    part = CharSet(some.ascii & of_kind.ascii, intersect(some.high, of_kind.high))
-                    parts[key] = sets.setdefault(part, len(sets))
-                number[p, kind] = len(set_at)
-                set_at.append(parts[key])
-    last_newline = len(set_at)
-    set_at.append(sets.setdefault(kind_sets()[NEWLINE], len(sets)))
-    after: dict[tuple[int, int], Positions] = {}
-    newline, at_end = kind_sets()[NEWLINE].ascii, context_bit(NEWLINE, END)
-    #: By position and the kinds, as bits, of the character that may be read at it.
-    reached: dict[tuple[int, int], list[int]] = {}
-    for p, following in enumerate(nfa.follow):
-        different = [*set(following.values())]
-        # Of most positions the contexts do not depend on the kind of the character before.
-        known: dict[tuple[int, ...], Positions] = {}
-        for kind in range(KINDS) if p != END_POSITION else (BEGIN,):
-            at, is_end = kind * AFTER, bool(nfa.accept[p] & context_bit(kind, END))
-            mark = is_end, *[contexts >> at & _AFTER_ANY for contexts in different]
-            if mark not in known:
-                found = {END_POSITION} if is_end else set()
-                for q, contexts in following.items():
-                    read = q, contexts >> at & _AFTER_ANY
-                    if read not in reached:
-                        readable = [number[q, then] for then in range(KINDS) if read[1] & alive[q] & 1 << then]
-                        ends = nfa.chars[q].ascii & newline and nfa.accept[q] & at_end
-                        reached[read] = [*readable, last_newline] if read[1] >> LAST_NEWLINE and ends else readable
-                    found.update(reached[read])
-                known[mark] = frozenset(found)
-            after[p, kind] = known[mark]
-    follow = FollowSets([frozenset[int](), *(after[key] for key in number), frozenset((END_POSITION,))])
-    order = RedundantCopies([None] * len(set_at))
-    return PlainPositions(PositionAutomaton([*sets], set_at, after[END_POSITION, BEGIN], follow, order), after)
+
+    def __init__(self, nfa: ContextAutomaton, alive: list[int]) -> None:
+        living = (np.array(alive)[:, None] >> np.arange(KINDS)) & 1 > 0
+        living[END_POSITION] = False
+        self._count = len(alive)
+        places, kinds = living.nonzero()
+        last_newline = len(places) + 1
+        #: By position and kind the position that was made of it.
+        number = np.zeros((len(alive), KINDS), dtype=np.int64)
+        number[places, kinds] = np.arange(1, last_newline)
+        self.sets, self.set_at = _sets_by_kind(nfa.chars, places.tolist(), kinds.tolist())
+        read_from, leads_to = self._pairs(nfa, living, number, last_newline)
+        order = read_from.argsort(kind="stable")
+        #: What may come after a position that has read a character of a kind: in one list, and where that of each
+        #: position and kind begins.
+        self._after = leads_to.take(order)
+        self._begins = np.append(0, np.bincount(read_from, minlength=_BEFORE * len(alive)).cumsum())
+        self._known: dict[tuple[int, int], Positions] = {}
+        source_of = np.zeros(_BEFORE * len(alive), dtype=np.int64)
+        source_of[_BEFORE * places + kinds] = np.arange(1, last_newline)
+        sources = source_of.take(read_from)
+        self.edges = (
+            np.append(sources[sources > 0], last_newline),
+            np.append(leads_to[sources > 0], END_POSITION),
+        )
+
+    def _pairs(
+        self, nfa: ContextAutomaton, living: NDArray[np.bool_], number: NDArray[np.int64], last_newline: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Pairs of a position with the kind before, as ``_BEFORE * position + kind``, and what may come after."""
+        sizes = [len(following) for following in nfa.follow]
+        origin = np.arange(len(sizes)).repeat(sizes)
+        target = np.fromiter(chain.from_iterable(nfa.follow), dtype=np.int64, count=len(origin))
+        every = chain.from_iterable([following.values() for following in nfa.follow])
+        contexts, accept = np.fromiter(every, dtype=np.int64, count=len(origin)), np.array(nfa.accept)
+        newline, at_end = kind_sets()[NEWLINE].ascii, context_bit(NEWLINE, END)
+        ends = (accept & at_end > 0) & np.array([chars.ascii & newline > 0 for chars in nfa.chars])
+        begins = origin == END_POSITION
+        sources, targets = [], []
+        for before in range(_BEFORE):
+            possible = begins == (before == BEGIN)
+            for then in range(KINDS):
+                here = possible & (contexts & context_bit(before, then) > 0) & living[target, then]
+                sources.append(_BEFORE * origin[here] + before)
+                targets.append(number[target[here], then])
+            here = possible & (contexts & context_bit(before, LAST_NEWLINE) > 0) & ends[target]
+            sources.append(_BEFORE * origin[here] + before)
+            targets.append(np.full(len(sources[-1]), last_newline))
+            at = (accept & context_bit(before, END) > 0).nonzero()[0]
+            at = at[(at == END_POSITION) == (before == BEGIN)]
+            sources.append(_BEFORE * at + before)
+            targets.append(np.full(len(at), END_POSITION))
+        return np.concatenate(sources), np.concatenate(targets)
+
+    def after(self, position: int, before: int) -> Positions:
+        """Which positions may come next after a position of the pattern that has read a character of a kind."""
+        known = self._known.get((position, before))
+        if known is None:
+            begin, end = self._begins[_BEFORE * position + before : _BEFORE * position + before + 2]
+            known = self._known[position, before] = frozenset(self._after[begin:end].tolist())
+        return known
+
+    def largest_of_least(self, costs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """By position of the pattern the largest cost of all kinds; each costs the least of what may come after it.
+
+        Args:
+            costs: by position after the division.
+        """
+        found = np.zeros(_BEFORE * self._count, dtype=np.int64)
+        filled = np.diff(self._begins).nonzero()[0]
+        if len(filled):
+            found[filled] = np.minimum.reduceat(costs.take(self._after), self._begins.take(filled))
+        largest: NDArray[np.int64] = found.reshape(self._count, _BEFORE).max(axis=1)
+        return largest
+
+
+def _sets_by_kind(chars: list[CharSet], places: list[int], kinds: list[int]) -> tuple[list[CharSet], list[int]]:
+    """The character sets of the positions after the division, and by position the index of its set."""
+    of_kind = kind_sets()
+    sets, set_at, parts = {NEVER: 0}, [0], dict[tuple[int, int], int]()
+    for place, kind in zip(places, kinds, strict=True):
+        key = id(chars[place]), kind
+        if key not in parts:
+            part = CharSet(chars[place].ascii & of_kind[kind].ascii, intersect(chars[place].high, of_kind[kind].high))
+            parts[key] = sets.setdefault(part, len(sets))
+        set_at.append(parts[key])
+    set_at.append(sets.setdefault(of_kind[NEWLINE], len(sets)))
+    return [*sets], set_at

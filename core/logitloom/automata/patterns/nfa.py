@@ -13,11 +13,13 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import members
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.patterns.char_sets import NEVER, CharSet
 from logitloom.automata.patterns.pattern import Alternation, Atomic, Characters, Concatenation, Node, Repeat
@@ -119,7 +121,7 @@ class FollowSets(dict[int, Positions]):
 
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """``[edges]`` each: a position and a position that may come after it. A pair may stand there twice."""
-        parts = [self._edges(self.following[at], positions) for at, positions in _by_identity(self.following)]
+        parts = [self._edges(following, positions) for following, positions in self._groups()]
         sources, targets = zip(*parts, strict=True)
         return np.concatenate(sources), np.concatenate(targets)
 
@@ -133,16 +135,19 @@ class FollowSets(dict[int, Positions]):
         if not isinstance(following, _Copied):
             after = np.array(sorted(following), dtype=np.int64)
             return positions.repeat(len(after)), np.tile(after, len(positions))
-        start, part = following.start, following.part.following
-        copies, offsets = np.divmod(positions - start, len(part))
-        parts = []
-        for offset in np.unique(offsets).tolist():
-            here = offsets == offset
-            _, after = self._edges(part[offset], np.array([start + offset]))
-            moved = after + copies[here, None] * len(part)
-            parts.append((positions[here].repeat(len(after)), moved.ravel()))
-        sources, targets = zip(*parts, strict=True)
-        return np.concatenate(sources), np.concatenate(targets)
+        start, part = following
+        copies, offsets = np.divmod(positions - start, len(part.following))
+        begins, targets = part._by_place
+        counts = begins.take(offsets + 1) - begins.take(offsets)
+        moved = targets.take(members(begins.take(offsets), counts)) + (copies * len(part.following)).repeat(counts)
+        return positions.repeat(counts), moved
+
+    @cached_property
+    def _by_place(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the edges from each position begin, and behind the last; and the positions that they lead to."""
+        sources, targets = self.edges()
+        counts = np.bincount(sources - self._start, minlength=len(self.following))
+        return np.append(0, counts.cumsum()), targets.take(sources.argsort(kind="stable"))
 
     def chosen(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[positions]``: of the positions after each position the one of the largest size; of several the first.
@@ -150,28 +155,28 @@ class FollowSets(dict[int, Positions]):
         Args:
             sizes: ``[positions]``, equal for the copies of a position.
         """
-        found = np.zeros(len(self.following), dtype=np.int64)
-        for at, positions in _by_identity(self.following):
-            found[positions] = self._chosen(self.following[at], positions, sizes)
-        return found
+        return self._chosen_at(sizes, {})
 
-    def _chosen(
-        self, following: _Following, positions: NDArray[np.int64], sizes: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        if isinstance(following, _Extended):
-            within, more = (self._chosen(part, positions, sizes) for part in following)
-            larger = (sizes[more] > sizes[within]) | ((sizes[more] == sizes[within]) & (more < within))
-            return np.where(larger, more, within)
-        if isinstance(following, _Copied):
-            start, part = following.start, following.part.following
-            copies, offsets = np.divmod(positions - start, len(part))
-            first = np.zeros(len(part), dtype=np.int64)
-            for offset in np.unique(offsets).tolist():
-                here = np.array([start + offset])
-                first[offset] = self._chosen(part[offset], here, sizes)[0]
-            found: NDArray[np.int64] = first[offsets]
-            return np.where(found == END_POSITION, END_POSITION, found + copies * len(part))
-        return np.full(len(positions), max(sorted(following), key=sizes.__getitem__, default=END_POSITION))
+    def _chosen_at(self, sizes: NDArray[np.int64], known: dict[int, NDArray[np.int64]]) -> NDArray[np.int64]:
+        """:meth:`chosen`; ``known`` are the results of first copies, by their identities."""
+        if id(self) not in known:
+            found = known[id(self)] = np.zeros(len(self.following), dtype=np.int64)
+            for following, positions in self._groups():
+                found[positions - self._start] = _chosen(following, positions, sizes, known)
+        return known[id(self)]
+
+    def _groups(self) -> list[tuple[_Following, NDArray[np.int64]]]:
+        """The entries, each with the positions that share it."""
+        # Mostly neighbours share an entry.
+        ids = np.fromiter(map(id, self.following), dtype=np.int64, count=len(self.following))
+        begins = np.append(True, ids[1:] != ids[:-1]).nonzero()[0]
+        _, first, which = np.unique(ids.take(begins), return_index=True, return_inverse=True)
+        which = which.repeat(np.diff(begins, append=len(ids)))
+        # Numbers of two bytes are sorted many times faster.
+        which = which.astype(np.uint16) if len(first) < 1 << 16 else which
+        groups = np.split(which.argsort(kind="stable"), np.bincount(which).cumsum()[:-1])
+        entries = [self.following[at] for at in begins.take(first).tolist()]
+        return [(each, self._start + group) for each, group in zip(entries, groups, strict=True)]
 
     def described(self) -> object:
         """A description, equal for equal sets of the same pattern."""
@@ -181,17 +186,20 @@ class FollowSets(dict[int, Positions]):
         return which, [_description(one) for one in distinct]
 
 
-def _by_identity(following: Sequence[_Following]) -> list[tuple[int, NDArray[np.int64]]]:
-    """The positions that share an entry, each group beside the first of its positions."""
-    # Mostly neighbours share an entry.
-    ids = np.fromiter(map(id, following), dtype=np.int64, count=len(following))
-    begins = np.append(True, ids[1:] != ids[:-1]).nonzero()[0]
-    _, first, which = np.unique(ids.take(begins), return_index=True, return_inverse=True)
-    which = which.repeat(np.diff(begins, append=len(ids)))
-    # Numbers of two bytes are sorted many times faster.
-    which = which.astype(np.uint16) if len(first) < 1 << 16 else which
-    groups = np.split(which.argsort(kind="stable"), np.bincount(which).cumsum()[:-1])
-    return [*zip(begins.take(first).tolist(), groups, strict=True)]
+def _chosen(
+    following: _Following, positions: NDArray[np.int64], sizes: NDArray[np.int64], known: dict[int, NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """:meth:`FollowSets.chosen` for some positions that share an entry."""
+    if isinstance(following, _Extended):
+        within, more = (_chosen(part, positions, sizes, known) for part in following)
+        larger = (sizes[more] > sizes[within]) | ((sizes[more] == sizes[within]) & (more < within))
+        return np.where(larger, more, within)
+    if isinstance(following, _Copied):
+        start, part = following
+        copies, offsets = np.divmod(positions - start, len(part.following))
+        found: NDArray[np.int64] = part._chosen_at(sizes, known)[offsets]
+        return np.where(found == END_POSITION, END_POSITION, found + copies * len(part.following))
+    return np.full(len(positions), max(sorted(following), key=sizes.__getitem__, default=END_POSITION))
 
 
 def _description(following: _Following) -> object:

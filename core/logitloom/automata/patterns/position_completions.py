@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import members
+from logitloom.automata.array_ranges import distinct, members
 from logitloom.automata.patterns.char_sets import CharSet
-from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton
+from logitloom.automata.patterns.nfa import END_POSITION
 from logitloom.automata.patterns.position_distances import PositionDistances
 from logitloom.contract import TextTokens
 
@@ -37,108 +37,86 @@ class PositionCompletions:
     """For each position a shortest text that begins with one of its characters and leads to the end.
 
     Args:
-        nfa: the position automaton; the end of the text can be reached from each position.
+        sets: the character sets.
+        set_at: by position the index of its set.
+        edges: pairs of a position and a position that may come after it; the end can be reached from each position.
 
     Attributes:
-        edges: those of ``nfa.follow``.
+        sets, set_at, edges: as given.
     """
 
-    def __init__(self, nfa: PositionAutomaton) -> None:
-        characters = [_first_character(chars) if chars else b"" for chars in nfa.sets]
-        self._text = [characters[number] for number in nfa.set_at]
-        count = len(nfa.set_at)
-        sources, targets = nfa.follow.edges()
-        order = targets.argsort(kind="stable")
-        self._nfa, self.edges = nfa, (sources, targets)
+    def __init__(self, sets: list[CharSet], set_at: list[int], edges: tuple[NDArray[np.int64], NDArray[np.int64]]):
+        self.sets, self.set_at, self.edges = sets, np.array(set_at), edges
+        characters = [_first_character(chars) if chars else b"" for chars in sets]
+        #: The different characters in their order, and by position the place of its character among them.
+        self._texts = sorted({*characters}, key=lambda each: each.translate(BYTE_ORDER))
+        self._text_at = np.array([self._texts.index(each) for each in characters]).take(self.set_at)
+        sources, targets = edges
         #: The positions before each position, one after the other, and where those of each begin.
-        self._before = sources.take(order), np.append(0, np.bincount(targets, minlength=count).cumsum())
+        self._before = (
+            sources.take(targets.argsort(kind="stable")),
+            np.append(0, np.bincount(targets, minlength=len(set_at)).cumsum()),
+        )
         #: The positions in the order of their texts; by position its place in this order, the bytes of its text, and
         #: the position that reads the second character of the text.
         self._ranked: list[int] = []
-        #: Ranges of this order: many positions each, with one first character, after positions that come before them.
+        self._rank, self._size, self._next = (np.zeros(len(set_at), dtype=np.int64) for _ in range(3))
+        #: Ranges of this order: many positions each, whose texts have equally many bytes.
         self._together: list[tuple[int, int]] = []
-        self._find(characters)
-        above_ascii = any(chars.high.ranges for chars in nfa.sets)
+        self._find()
+        above_ascii = any(chars.high.ranges for chars in sets)
         #: The bytes of all texts, and the bytes that complete a character which a token has begun.
         self._used = frozenset(byte for text in characters for byte in text)
         self._used |= frozenset(range(0x80, 0xC0) if above_ascii else ())
         self._rest_of_character = 3 if above_ascii else 0
 
-    def _find(self, characters: list[bytes]) -> None:
-        place = {
-            text: at for at, text in enumerate(sorted(set(characters), key=lambda each: each.translate(BYTE_ORDER)))
-        }
-        set_at = np.array(self._nfa.set_at)
-        length_at = np.array([len(text) for text in characters]).take(set_at)
-        place_at = np.array([place[text] for text in characters]).take(set_at)
-        before, starts, lengths, places = (each.tolist() for each in (*self._before, length_at, place_at))
-        found = np.zeros((3, len(set_at)), dtype=np.int64)
-        all_ranks, all_sizes, all_next = found
-        ranks, sizes, after = (each.data for each in found)
-        unseen = np.ones(len(set_at), dtype=bool)
-        is_unseen, ranked = unseen.data, self._ranked
-        is_unseen[END_POSITION] = False
-        #: Per size the places of texts, the ranks of the positions after them, and the positions: one, or many with
-        #: this text whose next positions have consecutive ranks.
-        by_size: dict[int, list[tuple[int, int, int, NDArray[np.int64] | None]]] = {0: [(0, 0, END_POSITION, None)]}
-        size = 0
-        while by_size:
-            # The first way to a position is the best one, because texts are found in their order.
-            entries = sorted(by_size.pop(size, ()))
-            for _, _, position, group in entries:
-                rank = len(ranked)
-                if group is None:
-                    ranked.append(position)
-                    ranks[position], sizes[position] = rank, size
-                    begin, end = starts[position], starts[position + 1]
-                    # Positions one after the other, with nothing beside them, are followed at once.
-                    while end - begin == len(entries) == 1 and not by_size and is_unseen[before[begin]]:
-                        after[before[begin]], position = position, before[begin]
-                        is_unseen[position] = False
-                        size += lengths[position]
-                        ranks[position], sizes[position] = len(ranked), size
-                        ranked.append(position)
-                        begin, end = starts[position], starts[position + 1]
-                    rank = len(ranked) - 1
-                    if end - begin < _MANY:
-                        for each in before[begin:end]:
-                            if is_unseen[each]:
-                                is_unseen[each], after[each] = False, position
-                                entry = places[each], rank, each, None
-                                by_size.setdefault(size + lengths[each], []).append(entry)
-                        continue
-                    group = np.array([position])
-                else:
-                    ranked += group.tolist()
-                    self._together.append((rank, len(ranked)))
-                    all_ranks[group], all_sizes[group] = np.arange(rank, len(ranked)), size
-                leading, leads_to = self._leading(group, all_ranks, unseen)
-                unseen[leading], all_next[leading] = False, leads_to
-                text = place_at.take(leading)
-                for one in np.unique(text).tolist():
-                    part = leading[text == one]
-                    begin = int(all_ranks[all_next[part[0]]])
-                    by_size.setdefault(size + lengths[part[0]], []).append((one, begin, int(part[0]), part))
-            size += 1
-        self._rank, self._size, self._next = (each.tolist() for each in found)
+    def _find(self) -> None:
+        """Find the texts in the order of their lengths, from the end backwards."""
+        lengths = np.array([len(text) for text in self._texts]).take(self._text_at)
+        before, starts = (each.data for each in self._before)
+        rank, size_of, after = (each.data for each in (self._rank, self._size, self._next))
+        unseen = np.ones(len(lengths), dtype=bool)
+        unseen[END_POSITION] = False
+        ranked, text_at, length_of, is_unseen = self._ranked, self._text_at.data, lengths.data, unseen.data
+        #: By length the positions that have such a text. A position is seen from the first position that it leads to.
+        waiting: dict[int, list[int]] = {0: [END_POSITION]}
+        while waiting:
+            size = min(waiting)
+            here = waiting.pop(size)
+            if len(here) > _MANY or sum([starts[each + 1] - starts[each] for each in here]) > _MANY:
+                leading = self._many(here, size, unseen)
+                longer = size + lengths.take(leading)
+                for each in np.unique(longer).tolist():
+                    waiting.setdefault(each, []).extend(leading[longer == each].tolist())
+                continue
+            if len(here) > 1:
+                here.sort(key=lambda each: (text_at[each], rank[after[each]], each))
+            for position in here:
+                rank[position], size_of[position] = len(ranked), size
+                ranked.append(position)
+                for each in before[starts[position] : starts[position + 1]]:
+                    if is_unseen[each]:
+                        is_unseen[each], after[each] = False, position
+                        waiting.setdefault(size + length_of[each], []).append(each)
 
-    def _leading(
-        self, group: NDArray[np.int64], ranks: NDArray[np.int64], unseen: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The positions before some positions that have no text yet, and the position that each leads to.
-
-        Of several positions that one leads to, the first in the order of texts; in this order, too.
-        """
-        before, starts = self._before
-        counts = starts.take(group + 1) - starts.take(group)
-        leading, leads_to = before.take(members(starts.take(group), counts)), group.repeat(counts)
+    def _many(self, positions: list[int], size: int, unseen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Rank some positions whose texts have ``size`` bytes, and return the positions that are seen from them."""
+        ranked, (before, starts), after = self._ranked, self._before, self._next
+        here = np.array(positions)
+        here = here.take(np.lexsort((here, self._rank.take(after.take(here)), self._text_at.take(here))))
+        begin = len(ranked)
+        ranked += here.tolist()
+        if len(here) > _MANY:
+            self._together.append((begin, len(ranked)))
+        self._rank[here], self._size[here] = np.arange(begin, len(ranked)), size
+        counts = starts.take(here + 1) - starts.take(here)
+        leading, leads_to = before.take(members(starts.take(here), counts)), here.repeat(counts)
         new = unseen.take(leading)
         leading, leads_to = leading[new], leads_to[new]
-        in_order = np.lexsort((leading, ranks.take(leads_to)))
-        leading, leads_to = leading.take(in_order), leads_to.take(in_order)
-        _, first = np.unique(leading, return_index=True)
-        first.sort()
-        return leading.take(first), leads_to.take(first)
+        # The first position that one leads to is the best one. It is written last.
+        after[leading[::-1]] = leads_to[::-1]
+        unseen[leading] = False
+        return distinct(leading, len(unseen))
 
     def distances(self, tokens: TextTokens) -> PositionDistances | None:
         """How many tokens the texts of positions need.
@@ -150,7 +128,9 @@ class PositionCompletions:
             return None
         needed, exact = self._tokens_of_texts(tokens)
         farthest, rest = self._farthest(needed), self._rest_of_character
-        return PositionDistances(self._nfa, self.edges, needed, exact, self._size, farthest, rest, tokens.longest)
+        return PositionDistances(
+            (self.sets, self.set_at), self.edges, needed, exact, self._size, farthest, rest, tokens.longest
+        )
 
     def _farthest(self, needed: NDArray[np.int64]) -> list[int]:
         """By position the most tokens that any position reached from it needs."""
@@ -175,43 +155,45 @@ class PositionCompletions:
 
     def _tokens_of_texts(self, tokens: TextTokens) -> tuple[NDArray[np.int64], bool]:
         """By position the fewest tokens that write its text, or the bytes of the text; and whether it is the former."""
-        text_of, after_of, ranked = self._text, self._next, self._ranked
-        number = np.zeros(len(text_of), dtype=np.int64)
-        number_of = number.data
-        numbers: dict[tuple[bytes, int], int] = {(b"", 0): 0}
+        text_at, after_of, ranked = self._text_at, self._next, np.array(self._ranked)
+        number = np.zeros(len(text_at), dtype=np.int64)
+        number_of, text_of, next_of = number.data, text_at.data, after_of.data
+        #: The different texts by their first characters and the numbers of the rests.
+        numbers: dict[tuple[int, int], int] = {(-1, 0): 0}
         rank = 1
         for begin, end in [*self._together, (len(ranked), len(ranked))]:
-            for position in ranked[rank:begin]:
-                key = text_of[position], number_of[after_of[position]]
+            for position in ranked[rank:begin].tolist():
+                key = text_of[position], number_of[next_of[position]]
                 number_of[position] = numbers.setdefault(key, len(numbers))
                 if len(numbers) > _MOST_TEXTS:
-                    return np.array(self._size), False
-            if begin < end:
-                group = np.array(ranked[begin:end])
-                after_each = number.take(np.array(after_of).take(group))
-                for each in np.unique(after_each).tolist():
-                    key = text_of[ranked[begin]], each
-                    number[group[after_each == each]] = numbers.setdefault(key, len(numbers))
+                    return self._size, False
+            group = ranked[begin:end]
+            keys = text_at.take(group) * len(text_at) + number.take(after_of.take(group))
+            each_key, which = np.unique(keys, return_inverse=True)
+            for_each = [numbers.setdefault(divmod(key, len(text_at)), len(numbers)) for key in each_key.tolist()]
+            number[group] = np.array(for_each, dtype=np.int64).take(which)
             rank = end
+        if len(numbers) > _MOST_TEXTS:
+            return self._size, False
         # For each text its first bytes, as many as a token may have, and the fewest tokens from each of these bytes on.
-        known: list[tuple[bytes, list[int | None]]] = []
-        for text, after in numbers:
-            rest, fewest = known[after] if known else (b"", [0])
+        known: list[tuple[bytes, list[int | None]]] = [(b"", [0])]
+        for place, after in [*numbers][1:]:
+            text, (rest, fewest) = self._texts[place], known[after]
             first = (text + rest)[: tokens.longest]
             known.append((first, tokens.fewest(first, fewest[: len(first) - len(text) + 1])))
         return np.array([fewest[0] or 0 for _, fewest in known]).take(number), True
 
     def first(self, positions: Collection[int]) -> int:
         """The position whose text is the shortest of some positions."""
-        return min(positions, key=self._rank.__getitem__)
+        return min(positions, key=self._rank.data.__getitem__)
 
     def shortest(self, positions: Collection[int]) -> bytes:
         """The shortest of the texts of some positions."""
-        position = self.first(positions)
+        position, texts, text_at, after = self.first(positions), self._texts, self._text_at.data, self._next.data
         found = []
         while position != END_POSITION:
-            found.append(self._text[position])
-            position = self._next[position]
+            found.append(texts[text_at[position]])
+            position = after[position]
         return b"".join(found)
 
 

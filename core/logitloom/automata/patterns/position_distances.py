@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.patterns.nfa import PositionAutomaton
+from logitloom.automata.patterns.char_sets import CharSet
 from logitloom.contract import UNKNOWN, Layers
 
 __all__ = ["PositionDistances"]
@@ -28,8 +28,8 @@ class PositionDistances:
     """The tokens that the shortest texts of positions need.
 
     Args:
-        nfa: the position automaton; the end of the text can be reached from each position.
-        edges: those of ``nfa.follow``.
+        characters: the character sets, and by position the index of its set.
+        edges: pairs of a position and a position that may come after it.
         needed: by position the fewest tokens that write its text, or a bound above them.
         exact: whether there are no bounds in ``needed``.
         sizes: by position the bytes of its text.
@@ -44,18 +44,18 @@ class PositionDistances:
 
     def __init__(
         self,
-        nfa: PositionAutomaton,
+        characters: tuple[list[CharSet], NDArray[np.int64]],
         edges: tuple[NDArray[np.int64], NDArray[np.int64]],
         needed: NDArray[np.int64],
         exact: bool,
-        sizes: list[int],
+        sizes: NDArray[np.int64],
         farthest: list[int],
         rest: int,
         longest: int,
     ) -> None:
-        self._nfa, self._edges = nfa, edges
+        self._characters, self._edges = characters, edges
         self.farthest, self.rest = farthest, rest
-        self.needed, self._sizes = needed, np.array(sizes)
+        self.needed, self._sizes = needed, sizes
         self.least: NDArray[np.int64] = self.needed if exact else -(-self._sizes // longest)
 
     def nearer(self, most: int) -> Layers:
@@ -73,7 +73,7 @@ class PositionDistances:
     def _layers(self, reached: NDArray[np.bool_]) -> Layers:
         """What leads to some positions: by position the characters that are read before one, up to the first layers."""
         sources, targets = self._edges
-        sets, set_at = self._nfa.sets, np.array(self._nfa.set_at)
+        sets, set_at = self._characters
         away = np.where(reached, 0, _LAYERS + 1)
         ascii_of, above_of = [], []
         for layer in range(1, _LAYERS + 1):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.deterministic.subsets import ContextSubsets
+from logitloom.automata.patterns.boundaries import BEGIN, END, KINDS, LAST_NEWLINE, NEWLINE, context_bit
+from logitloom.automata.patterns.nfa import END_POSITION
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.contract import State, TextTokens
 
@@ -90,12 +93,26 @@ def test_a_pattern_that_matches_nothing_has_no_completion() -> None:
     assert bound_of is None or bound_of(automaton.start()) is None
 
 
-def test_positions_after_which_the_kind_of_a_character_decides_nothing_share_one_set() -> None:
-    subsets = lazy(r"^.{0,100}(?:bot|^crawl|lycos)")._subsets
+@pytest.mark.parametrize(
+    "pattern", [r"^.{0,9}(?:bot|^crawl|lycos)", r"(?m)(?:\b[aé\n]{0,3}\B.$){2,3}\n?", r"(?:\Z|\bx{1,3}\b\n?)+$"]
+)
+def test_what_comes_next_is_what_contexts_allow_between_two_kinds(pattern: str) -> None:
+    subsets = lazy(pattern)._subsets
     assert isinstance(subsets, ContextSubsets)
-    plain = subsets._plain
+    plain, nfa, alive = subsets._plain, subsets.nfa, subsets._alive
     assert plain is not None
-    made = {id(following) for following in plain.after.values()}
-    # There are four kinds. What may follow does not depend on them where no boundary can come.
-    assert len(plain.after) > 4 * 100
-    assert len(made) < len(plain.after) // 3
+    number = {key: at for at, key in enumerate(((p, k) for p in range(1, len(alive)) for k in range(KINDS)
+                                                if alive[p] >> k & 1), 1)}  # fmt: skip
+    last, pairs = len(number) + 1, set()
+    for p, following in enumerate(nfa.follow):
+        for before in range(KINDS) if p else (BEGIN,):
+            expected = {END_POSITION} if nfa.accept[p] & context_bit(before, END) else set()
+            for q, contexts in following.items():
+                expected |= {number[q, k] for k in range(KINDS)
+                             if contexts & context_bit(before, k) and alive[q] >> k & 1}  # fmt: skip
+                ends = nfa.accept[q] & context_bit(NEWLINE, END) and nfa.chars[q].ascii >> 10 & 1
+                if contexts & context_bit(before, LAST_NEWLINE) and ends:
+                    expected.add(last)
+            assert plain.after(p, before) == expected
+            pairs |= {(number[p, before], q) for q in expected if (p, before) in number}
+    assert {*zip(*map(np.ndarray.tolist, plain.edges), strict=True)} == pairs | {(last, END_POSITION)}

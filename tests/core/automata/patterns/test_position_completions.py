@@ -78,7 +78,7 @@ def texts(pattern: str, flags: int, many: int) -> list[Any]:
         completions = automaton._subsets.completions
         if completions is None:
             return []
-        count = len(completions._nfa.set_at)
+        count = len(completions.set_at)
         single = frozenset(range(256))
         tokens = TextTokens(7, single, partial(fewest_tokens, vocabulary_trie(BYTES)))
         distances = completions.distances(tokens)
