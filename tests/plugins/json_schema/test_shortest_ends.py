@@ -41,6 +41,20 @@ SCHEMAS: dict[str, Any] = {
             {"type": "object", "properties": {"k": {"const": "b"}}, "required": ["k"], "additionalProperties": False},
         ]
     },
+    "one of two that share optional members": {
+        "oneOf": [
+            {
+                "type": "object",
+                "properties": {
+                    "k": {"const": kind},
+                    "a": {"type": "object", "properties": {"b": {"type": "integer"}}, "required": ["b"]},
+                    "c": {"minimum": 10},
+                },
+                "required": required,
+            }
+            for kind, required in (("a", ["k", "c"]), ("a", ["k", "a"]), ("bb", []))
+        ]
+    },
     "dependent": {
         "type": "object",
         "properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}},

@@ -169,6 +169,36 @@ def test_short_values_of_members_that_are_not_asked_for_are_not_found(monkeypatc
     assert found["values"] < 10
 
 
+def test_members_that_make_no_difference_to_a_truth_vector_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member with a short name may break one of two branches, and no optional member of its value makes it hold."""
+    others = {name: {"type": "object", "minProperties": 1} for name in NAMES}
+    values = [
+        {"type": "object", "properties": {**others, "kind": {"const": kind}}, "required": ["kind", "number"]}
+        for kind in "ab"
+    ]
+    tags = ["a" * 40, "b" * 40]
+    branches = [
+        {"properties": {"m": value, "tag": {"const": tag}}, "required": ["tag"]}
+        for value, tag in zip(values, tags, strict=True)
+    ]
+    found, followed, find, members = Counter[str](), Counter[str](), value_texts._find, member_texts._members
+
+    def counted(texts: Any, demand: Any, before: Any) -> Any:
+        found["values"] += 1
+        return find(texts, demand, before)
+
+    def following(*arguments: Any) -> Any:
+        followed["places"] += 1
+        return members(*arguments)
+
+    monkeypatch.setattr(value_texts, "_find", counted)
+    monkeypatch.setattr(member_texts, "_members", following)
+    automaton = constraint_of({"type": "object", "oneOf": branches}).schema
+    assert json.loads(automaton.completion(automaton.start()) or b"") == {"tag": tags[0]}
+    assert found["values"] < 20
+    assert followed["places"] < 20
+
+
 def test_strings_in_items_that_cannot_come_again_are_walked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may come is found for all tokens, with few completions, whatever the items before hold."""
     constraint = constraint_of({"type": "array", "uniqueItems": True, "items": {"type": "object"}})

@@ -46,6 +46,7 @@ __all__ = [
     "next_members",
     "skip",
     "start_object",
+    "without",
 ]
 
 #: Cached members of one plan.
@@ -411,6 +412,13 @@ def next_members(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label
             yield label, found
     if _skipped(plans, frame, len(plan.names), frames) is not None:
         yield from _undeclared(plans, frame)
+
+
+def without(plans: ObjectPlans, frame: ObjectFrame, key: Label) -> ObjectFrame | None:
+    """The frame if neither the given key comes nor a declared name before it; ``None`` if one of these is required."""
+    plan, (frames, _) = frame.plan, frame.plan.known(frame)
+    target = plan.index[key[1]] + 1 if key[0] == "name" and key[1] in plan.index else len(plan.names)
+    return _skipped(plans, frame, target, frames)
 
 
 def asked_names(frame: ObjectFrame) -> frozenset[str] | None:

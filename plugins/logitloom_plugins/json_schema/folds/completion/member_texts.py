@@ -41,6 +41,8 @@ __all__ = ["container_jumps"]
 
 #: The most frames that are visited to find out which truth vectors a search can find.
 _MOST_EXPLORED: Final = 256
+#: The most formulas about the value of a member whose truth is tried before a short value is found.
+_MOST_DECIDED: Final = 2
 
 
 class _Place(NamedTuple):
@@ -69,6 +71,7 @@ class _Coming(NamedTuple):
         names: the names that must not come after it.
         items: the items before it that must not come again.
         values: finds short values of it by truth vector.
+        omitted: the frame if it does not come and none of those before it does; ``None`` where one must come.
     """
 
     name: str
@@ -77,6 +80,7 @@ class _Coming(NamedTuple):
     names: frozenset[str]
     items: tuple[Canonical, ...]
     values: Callable[[], Texts]
+    omitted: Frame | None = None
 
 
 #: A text in the order in which texts are looked at: a lower bound on its bytes, the text, a number that no other has,
@@ -147,7 +151,7 @@ class _Queue:
             longer = text + value
             self.work += MEMBER + len(longer) // COPIED
             items = (*coming.items, canonical(value)) if self._must_differ else ()
-            after = partial(_after, self._texts, coming.member, answer, Taken(coming.names, items))
+            after = partial(_after, self._texts, coming, answer, Taken(coming.names, items))
             heapq.heappush(self.waiting, (max(len(longer), bound), longer, next(self._order), after))
 
 
@@ -167,7 +171,9 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
         texts.memory.check(queue.work + led)
         bound, text, number, place = heapq.heappop(queue.waiting)
         if isinstance(place, _Coming):
-            queue.add_values(bound, text, place)
+            led += weight
+            if _may_help(texts, place, found):
+                queue.add_values(bound, text, place)
             continue
         if not isinstance(place, _Place):
             # Where a member leads is found for the few members that come first. The bound there may be larger.
@@ -190,9 +196,30 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
             found.setdefault(truth, text + end)
             if len(found) >= sought:
                 break
-        if not (line and phase == "next"):
+        if not (line and phase == "next") and _leads_to_others(frame, found):
             queue.add_members(bound, text, place)
     return found, queue.work + led
+
+
+def _may_help(texts: LocalTexts, coming: _Coming, found: Texts) -> bool:
+    """Whether a member may lead to the end with a truth vector that was not found, for some truth vector of its value.
+
+    Its short values are not known, and may take long to find.
+    """
+    member, asked = coming.member, len(coming.member.demand.extras)
+    if asked > _MOST_DECIDED:
+        return True
+    frames = [member.after(texts.values, answer) for answer in itertools.product((False, True), repeat=asked)]
+    return any(each is not None and each != coming.omitted and _leads_to_others(each, found) for each in frames)
+
+
+def _leads_to_others(frame: Frame, found: Texts) -> bool:
+    """Whether an open object or array may end with a truth vector that was not found, as far as its formulas say."""
+    return any(
+        truth not in found
+        and all(not isinstance(extra, bool) or extra is bit for extra, bit in zip(frame.extras, truth, strict=True))
+        for truth in frame.wanted
+    )
 
 
 def _parts_of(frame: Frame) -> int:
@@ -200,13 +227,14 @@ def _parts_of(frame: Frame) -> int:
     return sum([1 + len(operands(part)) for formula in frame.open_formulas for part in operands(formula)])
 
 
-def _after(texts: LocalTexts, member: ObjectMember | ArrayMember, answer: TruthVector, taken: Taken) -> _Place | None:
-    """The place after a member whose value has a truth vector."""
+def _after(texts: LocalTexts, coming: _Coming, answer: TruthVector, taken: Taken) -> _Place | None:
+    """The place after a member whose value has a truth vector; ``None`` if a text without the member is as good."""
+    member = coming.member
     if member.reached is None:
         following = member.after(texts.values, answer)
     else:
         following = next((frame for truth, frame in member.reached if truth == answer), None)
-    return None if following is None else _Place(following, "next", taken, False)
+    return None if following is None or following == coming.omitted else _Place(following, "next", taken, False)
 
 
 def _reachable_ends(texts: LocalTexts, frame: Frame) -> int:
@@ -254,4 +282,5 @@ def _named_members(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str],
         if not (once and name in names):
             more = names | {name} if once else names
             begin = b'"%b":' % texts.contents.escaped(name.encode())
-            yield _Coming(name, begin, member, more, (), partial(short_values, texts, member.demand))
+            omitted = None if must_come else objects.without(texts.values, frame, label)
+            yield _Coming(name, begin, member, more, (), partial(short_values, texts, member.demand), omitted)
