@@ -347,18 +347,15 @@ class Subsets:
         return found, plan.group_of
 
 
-class _ReadableSet(NamedTuple):
-    """A character set that may be read next.
+def _reading(of_set: int, going: int, ends: bool) -> int:
+    """A character set that may be read next, as one number.
 
-    Attributes:
-        set: the number of the set.
+    Args:
+        of_set: the number of the set.
         going: the kinds of characters, as bits, after which the text can be completed.
         ends: whether a newline that is the last character may be read.
     """
-
-    set: int
-    going: int
-    ends: bool
+    return of_set << KINDS + 1 | going << 1 | ends
 
 
 class _ContextPlan(NamedTuple):
@@ -366,11 +363,11 @@ class _ContextPlan(NamedTuple):
 
     Attributes:
         groups: per group the kind of its characters, the readings that continue the text, and the readings that end the
-            text.
+            text, as :func:`_reading` numbers them.
         group_of: the group of each class, -1 for a class without a transition.
     """
 
-    groups: list[tuple[int, tuple[_ReadableSet, ...], tuple[_ReadableSet, ...]]]
+    groups: list[tuple[int, tuple[int, ...], tuple[int, ...]]]
     group_of: list[int]
 
 
@@ -414,10 +411,11 @@ class ContextSubsets:
         self._classes_at = [members[chars] for chars in nfa.chars]
         self._sets, self._set_at = numbered_sets(nfa.chars)
         self._classes_of = [members[chars] for chars in self._sets]
-        self._after: dict[tuple[int, int], list[tuple[_ReadableSet, tuple[int, ...]]]] = {}
+        self._after: dict[tuple[int, int], list[tuple[int, frozenset[int]]]] = {}
         self.count = len(nfa.chars)
-        self._plans: dict[tuple[_ReadableSet, ...], _ContextPlan] = {}
+        self._plans: dict[tuple[int, ...], _ContextPlan] = {}
         self._alive = self._living()
+        self._alike = [*zip(self._set_at, self._alive, nfa.accept, strict=True)]
         self.start = PositionsRead(BEGIN, frozenset([END_POSITION]), _EMPTY)
 
     def _living(self) -> list[int]:
@@ -546,14 +544,13 @@ class ContextSubsets:
 
     def targets(self, state: PositionsRead) -> tuple[list[PositionsRead], Sequence[int]]:
         """See :class:`SubsetAutomaton`."""
-        read: dict[_ReadableSet, set[int]] = {}
+        read: dict[int, list[frozenset[int]]] = {}
         for p in state.positions:
             for reading, positions in self._readings(state.before, p):
-                known = read.get(reading)
-                if known is None:
-                    read[reading] = set(positions)
+                if reading in read:
+                    read[reading].append(positions)
                 else:
-                    known.update(positions)
+                    read[reading] = [positions]
         combined = tuple(sorted(read))
         plan = self._plans.get(combined)
         if plan is None:
@@ -561,49 +558,53 @@ class ContextSubsets:
         index: dict[PositionsRead, int] = {}
         numbers = []
         for kind, going, stopping in plan.groups:
-            target = PositionsRead(kind, self._united(read, going), self._united(read, stopping))
+            ending = self._united(read, stopping) if stopping else _EMPTY
+            target = PositionsRead(kind, self._united(read, going) if going else _EMPTY, ending)
             numbers.append(index.setdefault(target, len(index)))
         numbers.append(DEAD)  # index -1
         return list(index), [numbers[group] for group in plan.group_of]
 
-    def _readings(self, before: int, p: int) -> list[tuple[_ReadableSet, tuple[int, ...]]]:
+    def _readings(self, before: int, p: int) -> list[tuple[int, frozenset[int]]]:
         """The readings that are possible after a position, each with the positions that read it."""
         known = self._after.get((before, p))
         if known is None:
-            contexts = [context_bit(before, kind) for kind in range(KINDS)]
+            # Many positions are alike in what decides how they are read.
+            alike: dict[tuple[int, tuple[int, int, int]], list[int]] = {}
+            for q, contexts in self.nfa.follow[p].items():
+                alike.setdefault((contexts, self._alike[q]), []).append(q)
             at_last, newline_end = context_bit(before, LAST_NEWLINE), context_bit(NEWLINE, END)
-            following = self.nfa.follow[p]
-            kinds_in = {
-                mask: sum(1 << kind for kind in range(KINDS) if mask & contexts[kind]) for mask in {*following.values()}
-            }
-            found: dict[_ReadableSet, list[int]] = {}
-            for q, mask in following.items():
-                fitting = kinds_in[mask]
-                ends = not fitting >> NEWLINE & 1 and mask & at_last and self.nfa.accept[q] & newline_end
-                reading = _ReadableSet(self._set_at[q], fitting & self._alive[q], bool(ends))
-                if reading.going or reading.ends:
-                    found.setdefault(reading, []).append(q)
-            known = self._after[before, p] = [(reading, tuple(positions)) for reading, positions in found.items()]
+            every, kinds = {contexts for contexts, _ in alike}, range(KINDS)
+            kinds_in = {each: sum([1 << kind for kind in kinds if each & context_bit(before, kind)]) for each in every}
+            found: dict[int, list[int]] = {}
+            for (contexts, (of_set, alive, accept)), positions in alike.items():
+                fitting = kinds_in[contexts]
+                ends = not fitting >> NEWLINE & 1 and contexts & at_last and accept & newline_end
+                if fitting & alive or ends:
+                    found.setdefault(_reading(of_set, fitting & alive, bool(ends)), []).extend(positions)
+            known = self._after[before, p] = [(reading, frozenset(positions)) for reading, positions in found.items()]
         return known
 
-    def _plan(self, readings: tuple[_ReadableSet, ...]) -> _ContextPlan:
-        going: dict[int, list[_ReadableSet]] = {}
-        stopping: dict[int, list[_ReadableSet]] = {}
+    def _plan(self, readings: tuple[int, ...]) -> _ContextPlan:
+        going: dict[int, list[int]] = {}
+        stopping: dict[int, list[int]] = {}
         for reading in readings:
-            for c in self._classes_of[reading.set]:
-                if reading.going >> self._kind_of[c] & 1:
+            for c in self._classes_of[reading >> KINDS + 1]:
+                if reading >> 1 + self._kind_of[c] & 1:
                     going.setdefault(c, []).append(reading)
-                elif reading.ends and self._kind_of[c] == NEWLINE:
+                elif reading & 1 and self._kind_of[c] == NEWLINE:
                     stopping.setdefault(c, []).append(reading)
-        number: dict[tuple[int, tuple[_ReadableSet, ...], tuple[_ReadableSet, ...]], int] = {}
+        groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
         group_of = [DEAD] * self.classes
         for c in sorted(going.keys() | stopping.keys()):
             group = (self._kind_of[c], tuple(going.get(c, ())), tuple(stopping.get(c, ())))
-            group_of[c] = number.setdefault(group, len(number))
-        return _ContextPlan(list(number), group_of)
+            group_of[c] = groups.setdefault(group, len(groups))
+        return _ContextPlan(list(groups), group_of)
 
-    def _united(self, read: Mapping[_ReadableSet, set[int]], readings: tuple[_ReadableSet, ...]) -> frozenset[int]:
-        return self._reduced(_EMPTY.union(*[read[reading] for reading in readings])) if readings else _EMPTY
+    def _united(self, read: Mapping[int, list[frozenset[int]]], readings: tuple[int, ...]) -> frozenset[int]:
+        parts = read[readings[0]]
+        if len(readings) > 1:
+            parts = [positions for reading in readings for positions in read[reading]]
+        return self._reduced(parts[0] if len(parts) == 1 else parts[0].union(*parts[1:]))
 
     def _reduced(self, positions: frozenset[int]) -> frozenset[int]:
         order = self.nfa.order

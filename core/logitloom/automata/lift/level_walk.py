@@ -99,6 +99,10 @@ class WalkTable(ABC):
         """The paths of some states, or of all, for a walk of a trie."""
         return NO_PATHS
 
+    def reads_on(self, trie: Trie, node: int, state: int) -> bool:
+        """Whether a state allows every token below a node, as far as :meth:`paths` tell."""
+        return bool(reads_on(self.paths(trie, np.array([state])), trie, np.array([node]), np.array([state]))[0])
+
     def staying(self, trie: Trie) -> Paths:
         """The default paths of all states with a loop, for a walk that keeps states."""
         return self.paths(trie)
@@ -162,8 +166,10 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
         if not len(below):
             break
         if table.reads_single and not keep_states and is_thin(trie, nodes, below):
-            found = one_by_one(trie, table, nodes, states, left)
+            known_whole: list[int] = []
+            found = one_by_one(trie, table, nodes, states, left, known_whole if not table.least_tokens else None)
             alive.append(found[0])
+            whole.append(np.array(known_whole, dtype=np.int64))
             dead.append(found[2])
             break
         table.fill(states)
@@ -227,7 +233,12 @@ def _more_tokens_below(trie: Trie, nodes: NDArray[Any], most: int) -> bool:
 
 
 def one_by_one(
-    trie: Trie, table: WalkTable, nodes: NDArray[Any], states: NDArray[Any], left: list[list[int]]
+    trie: Trie,
+    table: WalkTable,
+    nodes: NDArray[Any],
+    states: NDArray[Any],
+    left: list[list[int]],
+    whole: list[int] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Walk below some pairs of a node and a state, node by node.
 
@@ -236,9 +247,11 @@ def one_by_one(
         table: the next states.
         nodes, states: the pairs.
         left: gets the entries that the table leaves to the caller, as in :class:`Walked`.
+        whole: gets the nodes of which all tokens are allowed; by default the walk does not look for them.
 
     Returns:
-        The nodes whose state is alive, these states, and the first nodes whose state is dead.
+        The nodes whose state is alive, without those of ``whole``, these states, and the first nodes whose state is
+        dead.
     """
     alive: list[int] = []
     states_alive: list[int] = []
@@ -259,6 +272,8 @@ def one_by_one(
                 target = table.after(state, byte[child])
             if target < 0:
                 dead.append(child)
+            elif whole is not None and child_count[child] and table.reads_on(trie, child, target):
+                whole.append(child)
             else:
                 alive.append(child)
                 states_alive.append(target)

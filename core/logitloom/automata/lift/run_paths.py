@@ -37,7 +37,7 @@ class RunPaths:
     def __init__(
         self, runs: Callable[[State], Sequence[Run]] | None, trie: Trie, within_characters: bool = True
     ) -> None:
-        self._runs = runs
+        self._runs, self._trie = runs, trie
         self._within_characters = within_characters
         self._lock = threading.RLock()
         self._entered = np.zeros(_FIRST_ROOM, dtype=bool)
@@ -81,6 +81,19 @@ class RunPaths:
                 self._room,
                 self._stride,
             )
+
+    def knows(self, number: int) -> bool:
+        """Whether there is nothing more to find out about the runs of a state."""
+        return self._runs is None or (number < len(self._entered) and bool(self._entered[number]))
+
+    def reads_on(self, node: int, number: int) -> bool:
+        """Whether every token below a node is a text of a run of a state; for one pair of :func:`.reads_on`."""
+        trie, level = self._trie, self._row_of_height[self._trie.height[node]]
+        return self._runs is not None and not (
+            trie.low[node] & self._low[number, level]
+            or trie.high[node] & self._high[number, level]
+            or trie.marks[node] & self._marks[number, level]
+        )
 
     def _enter(self, number: int, runs: Sequence[Run]) -> None:
         """Enter, for each length, the characters that are not in the largest run of at least this length."""

@@ -105,6 +105,12 @@ class VisitedStates(WalkTable):
             self._paths = RunPaths(self._automaton.runs if knows else None, trie)
         return self._paths.of(self.values, None if states is None else distinct(states, len(self.values)).tolist())
 
+    def reads_on(self, trie: Trie, node: int, state: int) -> bool:
+        """See :meth:`.WalkTable.reads_on`."""
+        if self._paths is None or not self._paths.knows(state):
+            self.paths(trie, np.array([state]))
+        return self._paths is not None and self._paths.reads_on(node, state)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the table."""
@@ -311,6 +317,7 @@ class BoundedStates(WalkTable):
 
     #: Subtrees are looked for everywhere, in the last levels of the trie too, so no walk reads fewer states.
     least_tokens = 0
+    reads_single = True
 
     def __init__(self, visited: VisitedStates, account: Account, most: int | None = None) -> None:
         self.visited = visited
@@ -341,7 +348,8 @@ class BoundedStates(WalkTable):
     def row(self, state: int) -> Sequence[int]:
         """See :meth:`VisitedStates.row`; none has a next state if the state is left out."""
         if not self._notes()[state]:
-            self._note(np.array([state]))
+            self._note_one(state)
+            self._begun = True
         return self.visited.row(state) if self._noted[state] == 1 else self._nothing
 
     @property
@@ -353,6 +361,10 @@ class BoundedStates(WalkTable):
         """See :meth:`VisitedStates.paths`."""
         return self.visited.paths(trie, states)
 
+    def reads_on(self, trie: Trie, node: int, state: int) -> bool:
+        """See :meth:`.WalkTable.reads_on`."""
+        return self.visited.reads_on(trie, node, state)
+
     def _notes(self) -> NDArray[np.uint8]:
         more = len(self.visited.table) - len(self._noted)
         if more > 0:
@@ -361,15 +373,18 @@ class BoundedStates(WalkTable):
 
     def _note(self, states: NDArray[Any]) -> None:
         """Read some states, as far as the account allows it."""
-        account, cost = self._account, self.visited.cost
         for state in in_order_of_appearance(states, len(self._noted)).tolist():
-            if account.take(cost(state), self._most):
-                self._noted[state] = 1
-            elif not self._begun:
-                self._noted[state], account.taken = 1, account.taken + cost(state)
-            else:
-                self._noted[state], self.was_cut = 2, True
+            self._note_one(state)
         self._begun = True
+
+    def _note_one(self, state: int) -> None:
+        account, cost = self._account, self.visited.cost(state)
+        if account.take(cost, self._most):
+            self._noted[state] = 1
+        elif not self._begun:
+            self._noted[state], account.taken = 1, account.taken + cost
+        else:
+            self._noted[state], self.was_cut = 2, True
 
 
 def _size(state: State) -> int:
