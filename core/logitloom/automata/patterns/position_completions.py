@@ -179,7 +179,7 @@ class PositionCompletions:
         known: list[tuple[bytes, list[int | None]]] = [(b"", [0])]
         for place, after in [*numbers][1:]:
             text, (rest, fewest) = self._texts[place], known[after]
-            first = (text + rest)[: tokens.longest]
+            first = (text + rest)[: max(tokens.longest, len(text))]
             known.append((first, tokens.fewest(first, fewest[: len(first) - len(text) + 1])))
         return np.array([fewest[0] or 0 for _, fewest in known]).take(number), True
 

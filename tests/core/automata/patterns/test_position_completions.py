@@ -154,6 +154,24 @@ def test_bounds_need_tokens_for_all_bytes_of_completions() -> None:
     assert constraint.most_after(constraint.start()) == UNKNOWN
 
 
+@pytest.mark.parametrize("longest", [1, 2, 3])
+@pytest.mark.parametrize("pattern", ["(?:日{2,}x?){1,400}", "[😀-😂]{2,}(?:x{1,400}é?){0,90}", "a{3}é{0,3000}🙂{3}"])
+def test_characters_may_be_longer_than_every_token(pattern: str, longest: int) -> None:
+    words = Vocabulary([*BYTES.token_bytes[:257], *[b"a" * n for n in range(2, longest + 1)]], eos=[0])
+    constraint = lift(lazy(pattern), words)
+    state: Any = constraint.start()
+    assert isinstance(state, bytes)
+    for byte in constraint.automaton().completion(state) or b"":
+        ids, least = constraint.least_after(state)
+        needed = np.array([constraint.least_tokens(constraint.advance(state, token)) for token in ids.tolist()])
+        np.testing.assert_array_equal(least, needed)
+        assert UNKNOWN > constraint.most_after(state) >= needed.max()
+        for most in range(12):
+            assert constraint.allowed_within(state, most).tolist() == ids[needed <= most].tolist()
+        state = constraint.advance(state, 1 + byte)
+    assert constraint.may_end(state)
+
+
 def test_counted_repeats_count_down() -> None:
     constraint = lift(lazy("[a-z ]{400,600}"), BYTES)
     state: Any = constraint.start()
