@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Collection
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from logitloom.automata.patterns.position_distances import PositionDistances
 from logitloom.contract import UNKNOWN, Layers, NearEnd, Run, State
 
 __all__ = ["PositionsNearEnd"]
+
+#: The states whose next positions are remembered, as many as a walk near a limit comes to.
+_MOST_KEPT: Final = 512
 
 
 class PositionsNearEnd(NearEnd):
@@ -37,6 +40,7 @@ class PositionsNearEnd(NearEnd):
         self._subsets, self._runs = subsets, runs
         self._completions, self._distances = completions, distances
         self._known: tuple[int, int, NDArray[np.bool_]] | None = None
+        self._next_of: dict[bytes, Collection[int]] = {}
 
     def _runs_within(self, most: int) -> tuple[int, NDArray[np.bool_]]:
         """Bytes, and ``[lengths, positions]``: whether a text of as many bytes fits after each beginning of a run.
@@ -78,7 +82,7 @@ class PositionsNearEnd(NearEnd):
         if type(state) is not bytes or not self.fits(state, most):
             return []
         positions = self._subsets.positions(self._subsets.unpacked(state))
-        return self._runs().of(positions, self._runs_within(most)[1][:, positions])
+        return self._runs().of(positions, self._runs_within(most)[1])
 
     def layers(self, most: int) -> tuple[Layers, Layers]:
         """See :class:`NearEnd`."""
@@ -88,5 +92,11 @@ class PositionsNearEnd(NearEnd):
         """See :class:`NearEnd`."""
         return min([layers.away[each] for each in self._next(state)]) if type(state) is bytes else 0
 
-    def _next(self, state: bytes) -> Any:
-        return self._subsets.read_next(self._subsets.unpacked(state))
+    def _next(self, state: bytes) -> Collection[int]:
+        # A walk asks several times about each of its states.
+        known = self._next_of.get(state)
+        if known is None:
+            if len(self._next_of) >= _MOST_KEPT:
+                self._next_of = {}
+            known = self._next_of[state] = self._subsets.read_next(self._subsets.unpacked(state))
+        return known

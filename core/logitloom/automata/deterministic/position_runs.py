@@ -18,6 +18,8 @@ __all__ = ["HALF", "LEVELS", "PositionRuns"]
 
 #: Runs of up to ``2 ** 7`` characters are distinguished. Tokens with more characters are read one by one.
 LEVELS: Final = 8
+#: The largest of so many runs are found one by one.
+_FEW: Final = 8
 #: The bits of 64 ASCII characters.
 HALF: Final = (1 << 64) - 1
 
@@ -33,6 +35,7 @@ class PositionRuns:
     def __init__(self, subsets: SubsetAutomaton[Any], letters: Alphabet) -> None:
         sets, at, there = subsets.runs
         self._then = there
+        self._known: dict[int, list[tuple[int, Run]]] = {}
         word, other = letters.high.kinds
         kinds_of = []
         for chars in sets:
@@ -85,21 +88,36 @@ class PositionRuns:
         return int(costs.max(where=(costs < unknown) & (widths == widths.max()), initial=0))
 
     def of(self, positions: list[int], chosen: NDArray[np.bool_] | None = None) -> list[Run]:
-        """For each length the largest run of the given positions.
+        """For each length the largest run of the given positions, of several the first.
 
         Args:
             positions: the positions.
-            chosen: ``[lengths, len(positions)]``, which of their runs may be taken; by default all.
+            chosen: ``[lengths, positions of the pattern]``, which runs may be taken; by default all.
         """
-        if not positions:
-            return []
-        sizes = self._sizes[:, positions]
-        sizes = sizes if chosen is None else np.where(chosen, sizes, -1)
-        best = np.array(positions)[sizes.argmax(axis=1)]
-        level = np.arange(LEVELS) if chosen is None else (sizes.max(axis=1) > 0).nonzero()[0]
-        found = [part[level, best[level]].tolist() for part in (self._low, self._high, self._kinds)]
-        return [
-            Run(1 << n, high << 64 | low, bool(kinds & 1), bool(kinds & 2))
-            for n, low, high, kinds in zip(level.tolist(), *found, strict=True)
-            if low or high or kinds
-        ]
+        if len(positions) > _FEW:
+            sizes = self._sizes[:, positions]
+            sizes = sizes if chosen is None else np.where(chosen[:, positions], sizes, -1)
+            positions = [positions[each] for each in sorted({*sizes.argmax(axis=1).tolist()})]
+        runs = [(position, self._runs_at(position)) for position in positions]
+        found = []
+        for level in range(LEVELS):
+            largest, best = 0, None
+            for position, of_position in runs:
+                size, run = of_position[level]
+                if size > largest and (chosen is None or chosen[level, position]):
+                    largest, best = size, run
+            if best is not None:
+                found.append(best)
+        return found
+
+    def _runs_at(self, position: int) -> list[tuple[int, Run]]:
+        """By length the number of the characters of the run of one position, and the run."""
+        known = self._known.get(position)
+        if known is None:
+            parts = self._sizes, self._low, self._high, self._kinds
+            rows = zip(*[part[:, position].tolist() for part in parts], strict=True)
+            known = self._known[position] = [
+                (size, Run(1 << level, high << 64 | low, bool(kinds & 1), bool(kinds & 2)))
+                for level, (size, low, high, kinds) in enumerate(rows)
+            ]
+        return known

@@ -56,26 +56,33 @@ def tokens_within(
         thin = is_thin(trie, nodes, below)
         if thin:
             nodes, states, _ = one_by_one(trie, table, nodes, states, [])
-        else:
+        elif table.visits(len(below)):
             reached = table.step(states.repeat(counts), bytes_at(trie, below))
             alive = (reached >= 0).nonzero()[0]
             nodes, states = below.take(alive), reached.take(alive)
+        else:
+            break
+        numbers = known.numbered(states)
         ends = (trie.own.take(nodes) > trie.first.take(nodes)).nonzero()[0]
         ids, at = tokens_at(trie, nodes.take(ends))
-        found.append(ids[known.fit(known.numbered(states.take(ends))).take(at)])
+        found.append(ids[known.fit(numbers.take(ends)).take(at)])
         if thin:
             break
         inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
-        nodes, states = nodes.take(inner), states.take(inner)
-        numbers = known.numbered(states)
+        nodes, states, numbers = nodes.take(inner), states.take(inner), numbers.take(inner)
         nearer, farther = known.away(numbers, layers)
-        read = paths.of(known.values, distinct(numbers, len(known.values)).tolist())
-        whole = reads_on(read, trie, nodes, numbers)
-        whole[whole] = ~_leads(trie, nodes[whole], farther[whole], layers[1])
-        found.append(tokens_below(trie, nodes[whole])[0])
-        nodes, states, nearer = nodes[~whole], states[~whole], nearer[~whole]
+        # Any token leads to states at no distance.
+        asked = (farther > 0).nonzero()[0]
+        read = paths.of(known.values, distinct(numbers.take(asked), len(known.values)).tolist())
+        asked = asked[reads_on(read, trie, nodes.take(asked), numbers.take(asked))]
+        asked = asked[~_leads(trie, nodes.take(asked), farther.take(asked), layers[1])]
+        found.append(tokens_below(trie, nodes.take(asked))[0])
+        going = nearer == 0
+        doubtful = (~going).nonzero()[0]
         # Within a character another text may be shorter.
-        going = _leads(trie, nodes, nearer, layers[0]) | (trie.marks.take(nodes) & HIGH_PARTIAL > 0)
+        going[doubtful] = _leads(trie, nodes.take(doubtful), nearer.take(doubtful), layers[0])
+        going[doubtful] |= trie.marks.take(nodes.take(doubtful)) & HIGH_PARTIAL > 0
+        going[asked] = False
         nodes, states = nodes[going], states[going]
     return np.concatenate(found) if found else trie.order[:0]
 

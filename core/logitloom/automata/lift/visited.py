@@ -33,6 +33,8 @@ _FIRST_ROOM: Final = 64
 #: Units of work for all transitions of a state, besides one for each ``_BYTES_OF_A_UNIT`` bytes of the state.
 _OF_A_STATE: Final = 20
 _BYTES_OF_A_UNIT: Final = 32
+#: Nodes of the trie that count as much as a unit where a walk looks at each of them closely.
+_NODES_OF_A_UNIT: Final = 100
 #: Walks look for subtrees that are allowed as a whole where more tokens than this are below their nodes.
 _MANY: Final = 8192
 
@@ -364,6 +366,12 @@ class BoundedStates(WalkTable):
     def reads_on(self, trie: Trie, node: int, state: int) -> bool:
         """See :meth:`.WalkTable.reads_on`."""
         return self.visited.reads_on(trie, node, state)
+
+    def visits(self, nodes: int) -> bool:
+        """Whether the walk may go on to so many nodes, which count as work near a limit on tokens."""
+        may = self._account.take(nodes // _NODES_OF_A_UNIT, self._most)
+        self.was_cut |= not may
+        return may
 
     def _notes(self) -> NDArray[np.uint8]:
         more = len(self.visited.table) - len(self._noted)

@@ -13,6 +13,7 @@ from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.lift import lift as module
+from logitloom.automata.lift import visited
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.visited import VisitedStates
 from logitloom.automata.patterns import position_completions
@@ -146,6 +147,25 @@ def test_bounded_work_finds_a_smaller_set_with_a_way_to_the_end(pattern: str, wo
             least = exact.least_tokens(state)  # type: ignore[arg-type]
             assert least is not None
             assert ids or least == 0 or least > most + 1
+
+
+@pytest.mark.parametrize("work", [2000, 6000])
+def test_nodes_count_as_work(work: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visited, "_NODES_OF_A_UNIT", 1)
+    constraint, automaton = lift(lazy("(?:.{0,9}[éü]|[^a]{3}.?){10,50}"), WORDS), VisitedStates
+    state = constraint.start()
+    least = constraint.least_tokens(state)
+    assert least is not None
+    with mock.patch.object(automaton, "step", autospec=True, side_effect=automaton.step) as step:
+        with mock.patch.object(module, "_MOST_WORK_NEAR", work):
+            some = within(constraint, state, least - 1)
+        visits = sum(len(call.args[1]) for call in step.call_args_list)
+        constraint.forget()
+        with mock.patch.multiple(module, **UNBOUNDED):
+            every = within(constraint, state, least - 1)
+    assert visits < work < sum(len(call.args[1]) for call in step.call_args_list) - visits
+    assert {*some} < {*every}
+    assert some
 
 
 def test_few_tokens_are_looked_at_where_optional_characters_change_no_distance() -> None:
