@@ -45,6 +45,24 @@ def visited(content: Content, dice: random.Random) -> tuple[int, int]:
     return state, count
 
 
+LENGTHS = [*BOUNDS, {"not": {"minLength": 3, "maxLength": 4}}, {"oneOf": [{"minLength": 3}, {"maxLength": 6}]}]
+
+
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_ends_of_strings_of_any_characters_take_no_search(lengths: dict[str, object]) -> None:
+    content = content_of({"type": "string", **lengths})
+    assert content is not None
+    assert content.free
+    texts, nearest = ContentTexts("any", CompletionMemory()), NearestEnds(content)
+    for state in range(content.automaton.states):
+        for count in range(content.points[-1] + 1):
+            expected = {output: nearest.text(output, state, count) for output in content.found}
+            found = texts.texts(content, state, count, content.found)
+            assert found == {output: text for output, text in expected.items() if text is not None}
+    assert texts.nearest_ends(Content(content.automaton)) is not None
+    assert content not in texts._memory.nearest
+
+
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:

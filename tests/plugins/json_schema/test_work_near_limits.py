@@ -382,6 +382,32 @@ def test_strings_of_any_characters_are_walked_once_for_all_schemas(monkeypatch: 
     assert found[0] == found[1] == found[2]
 
 
+def test_strings_near_a_bound_on_their_length_are_walked_once_per_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where tokens lead is the same after each number of characters, and the number is added."""
+    words = Vocabulary(
+        [b"", *[bytes([byte]) for byte in range(256)], b"ab", b'a"}', b"a\xc3\xa9b", b"abcdefgh"], eos=[0]
+    )
+    schema = {"type": "string", "pattern": "^[^x]*$", "minLength": 2, "maxLength": 9}
+    walked, walk = Counter[str](), content_walk.level_walk
+
+    def counted(trie: Any, table: Any, pairs: Any, **options: Any) -> Any:
+        walked["whole"] += pairs[0][0] == 0
+        return walk(trie, table, pairs, **options)
+
+    monkeypatch.setattr(content_walk, "level_walk", counted)
+    constraint = constraint_of(schema, words)
+    state: Any = constraint.start()
+    for byte in b'"\xc3\xa9bcdefg':
+        state = constraint.advance(state, 1 + byte)
+        ids, needed = constraint.least_after(state)
+        after = [constraint.advance(state, token) for token in range(words.size)]
+        assert ids.tolist() == [token for token, each in enumerate(after) if each is not None]
+        assert ids.tolist() == constraint.allowed(state).listed(words.size).tolist()
+        assert needed.tolist() == [constraint.least_tokens(each) for each in after if each is not None]
+    # Between characters, and after the first byte of one.
+    assert walked["whole"] == 2
+
+
 ENDS = [text + end for text in (b"ab", b"x", b"", b"\xc3\xa9", b"\\n")
         for end in (b'"', b'",', b'", "', b'"}', b'":', b"\\", b"\\n", b'\\",', b"\\u", b"\\u00")]  # fmt: skip
 

@@ -7,6 +7,7 @@ subtree with this range. To decide this at a node, each node has the set of char
 
 from __future__ import annotations
 
+import itertools
 from functools import cached_property
 from typing import Any, Final
 
@@ -116,6 +117,22 @@ class Trie:
     def nodes(self) -> int:
         """Number of nodes, the root included."""
         return len(self.byte)
+
+    @cached_property
+    def characters(self) -> NDArray[np.uint16]:
+        """``[nodes]``: the number of characters that begin in each node's prefix."""
+        found: NDArray[np.uint16] = (self.byte & 0xC0 != 0x80).astype(np.uint16)
+        found[0] = 0
+        for first, last in itertools.pairwise(self.levels[1:].tolist()):
+            found[first:last] += found.take(self.parent[first:last])
+        return found
+
+    @cached_property
+    def characters_of_words(self) -> NDArray[np.uint16]:
+        """``[tokens]``: the number of characters that begin in each token, in the order of :attr:`order`."""
+        nodes = (self.own > self.first).nonzero()[0]
+        nodes = nodes.take(self.first.take(nodes).argsort())
+        return self.characters.take(nodes).repeat(self.own.take(nodes) - self.first.take(nodes))
 
     @cached_property
     def views(self) -> tuple[memoryview, memoryview, memoryview]:

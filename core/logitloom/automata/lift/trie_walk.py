@@ -15,6 +15,7 @@ from logitloom.automata.lift.trie import Trie
 __all__ = [
     "begins_longer_token",
     "bytes_at",
+    "characters_before",
     "characters_below",
     "children",
     "fewest_tokens",
@@ -95,13 +96,13 @@ def characters_below(
     first = trie.first.take(roots)
     order = first.argsort(kind="stable")
     which = order.take(np.searchsorted(first.take(order), trie.first.take(nodes), side="right") - 1)
-    above, at = roots.take(which), trie.parent.take(nodes)
-    counts, inside = np.zeros(len(nodes), dtype=np.int64), at != above
-    while inside.any():
-        counts += inside & (trie.byte.take(at) & 0xC0 != 0x80)
-        at = np.where(inside, trie.parent.take(at), at)
-        inside = at != above
-    return which, counts
+    # Numbers of characters are unsigned.
+    return which, characters_before(trie, nodes) - trie.characters.take(roots.take(which)).astype(np.int64)
+
+
+def characters_before(trie: Trie, nodes: NDArray[Any]) -> NDArray[np.int64]:
+    """``[n]``: how many characters begin before the last byte of each node's prefix."""
+    return trie.characters.take(trie.parent.take(nodes)).astype(np.int64)
 
 
 def fewest_tokens(trie: Trie, text: bytes, after: Sequence[int | None] = (0,)) -> list[int | None]:

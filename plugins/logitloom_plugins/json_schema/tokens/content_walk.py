@@ -26,7 +26,7 @@ from logitloom.automata.lift.default_paths import ascii_columns, default_transit
 from logitloom.automata.lift.endless_runs import lost_by_bytes, with_endless_runs
 from logitloom.automata.lift.level_walk import WalkTable, level_walk
 from logitloom.automata.lift.trie import Trie
-from logitloom.automata.lift.trie_walk import characters_below
+from logitloom.automata.lift.trie_walk import characters_before, characters_below
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
@@ -219,22 +219,14 @@ class FreeWalks:
         size: of the vocabulary.
 
     Attributes:
-        tables: by what the strings may hold the table.
-        walked: by the same and the state where all words lead after 0 characters.
+        walked: by what the strings may hold and the state where all words lead.
         below: by the same and nodes, each with a state, where the words below the nodes lead.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.tables: dict[Hashable, _Table] = {}
-        self.walked: dict[Hashable, Reached] = {}
-        self.below: dict[Hashable, Reached] = {}
-
-    def forget_oldest(self) -> None:
-        """Drop what is too much."""
-        for memory, most in ((self.tables, _MOST_FREE), (self.walked, _MOST_FREE), (self.below, _MOST_BELOW)):
-            if len(memory) > most:
-                del memory[next(iter(memory))]
+        self.walked: dict[Hashable, tuple[Trie, Reached]] = {}
+        self.below: dict[Hashable, tuple[Trie, Reached]] = {}
 
 
 @kept_with_vocabulary
@@ -253,7 +245,7 @@ class ContentWalk:
     def __init__(self, plain: NDArray[np.bool_]) -> None:
         self._plain = plain
         self._tables: dict[Hashable, _Table | _Computed] = {}
-        #: By trie, table, state and number of characters where all words lead that do not come freely.
+        #: Where words lead in other strings, by trie, table or automaton, nodes and states.
         self._walked: dict[Hashable, tuple[Trie, Reached]] = {}
 
     def __call__(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> tuple[Places, Ends]:
@@ -267,10 +259,16 @@ class ContentWalk:
         Returns:
             The positions of the words in the trie's order, and where strings end.
         """
-        if isinstance(context, TextContext) and self._keeps_within_bounds(trie, context, begun):
-            positions, ends = self(trie, context.unbounded, [(node, state, 0) for node, state, _ in begun])
-            return positions, _counted_ends(trie, context, begun, ends)
+        from_root = context.content.counts and bool(begun) and begun[0][0] == 0
+        if isinstance(context, TextContext):
+            if from_root and self._key(trie, context, begun) in self._walked:
+                return self._counted_from_root(trie, context, begun[0])
+            if self._keeps_within_bounds(trie, context, begun):
+                positions, ends = self(trie, context.unbounded, [(node, state, 0) for node, state, _ in begun])
+                return positions, _counted_ends(trie, context, begun, ends)
         table = self._table(context, trie, begun)
+        if isinstance(context, TextContext) and from_root and isinstance(table, _Computed):
+            return self._counted_from_root(trie, context, begun[0])
         kernels, pairs = automaton_kernels(), table.pairs(begun)
         if kernels is not None and table.automaton is not None:
             with suppress(KernelFailed):
@@ -278,6 +276,13 @@ class ContentWalk:
                 return positions, _ends(table, left)
         walked = level_walk(trie, table, pairs)
         return walked.positions(trie), _ends(table, walked.left)
+
+    def _counted_from_root(self, trie: Trie, context: TextContext, begun: tuple[int, int, int]) -> tuple[Places, Ends]:
+        """The results of a call with the root alone, from a walk that does not count characters."""
+        found = _moved(self._uncounted(trie, context, [begun]), context.content, begun[2])
+        lives = np.array([*[state is not None for state in found.states], False])
+        ends = [(node, *place) for place, nodes in found.ends.items() for node in nodes]
+        return lives.take(found.which.take(trie.order)).nonzero()[0], ends
 
     def _keeps_within_bounds(self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]]) -> bool:
         """Whether every word below some nodes leaves an end within the bounds on the length."""
@@ -302,8 +307,8 @@ class ContentWalk:
             begun: as for a call. The root is begun alone.
             free: walks of the same trie in strings of any characters.
         """
-        if isinstance(context, TextContext) and context.content.free:
-            return self._reached_freely(trie, context.content, begun, free)
+        if isinstance(context, TextContext) and (context.content.free or context.content.counts):
+            return self._counted(trie, context, begun, free)
         table = self._table(context, trie, begun)
         if begun[0][0] != 0:
             return self._reached(table, trie, begun, free.size)
@@ -311,42 +316,73 @@ class ContentWalk:
         key = id(trie), id(table), begun[0]
         if key not in self._walked:
             if len(self._walked) >= _MOST_WALKED:
-                self._walked.clear()
+                del self._walked[next(iter(self._walked))]
             self._walked[key] = trie, self._reached(table, trie, begun, free.size)
         return self._walked[key][1]
 
-    def _reached_freely(
-        self, trie: Trie, content: Content, begun: list[tuple[int, int, int]], free: FreeWalks
-    ) -> Reached:
-        """:meth:`reached` where any character may come. The walks begin with 0 characters."""
-        automaton = content.automaton
-        parts = automaton.next, automaton.byte_class, automaton.accepting, self._plain
-        key = tuple([each.tobytes() for each in parts])
-        table = free.tables.get(key)
-        if table is None:
-            longest = trie.longest + 1
-            following = Content(automaton, [(0, {(): ()}), (longest, {(): ()})]).counted_steps()
-            table = free.tables[key] = self._made(following, automaton, True)
-        found = []
-        for before in dict.fromkeys([count for _, _, count in begun]):
-            alike = [(node, state, 0) for node, state, count in begun if count == before]
-            memory, place = (free.below, tuple(alike)) if alike[0][0] else (free.walked, alike[0][1])
-            if (key, place) not in memory:
-                memory[key, place] = self._reached(table, trie, alike, free.size)
-                free.forget_oldest()
-            found.append(_moved(memory[key, place], content, before, trie.longest))
-        return _joined(found)
+    def _counted(self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]], free: FreeWalks) -> Reached:
+        """:meth:`reached` where the number of characters matters, from walks that do not count them."""
+        found: list[Reached] = []
+        # The characters before the text of a word, if the whole word were in the string.
+        before = [count - int(trie.characters[node]) for node, _, count in begun]
+        for each in dict.fromkeys(before):
+            alike = [at for at, count in zip(begun, before, strict=True) if count == each]
+            found.append(_moved(self._uncounted(trie, context, alike, free), context.content, each))
+        walked = _joined(found)
+        missing = free.size - len(walked.which) if walked.ids is None else 0
+        return walked._replace(which=np.append(walked.which, np.full(missing, -1, np.int32))) if missing else walked
 
-    def _reached(self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int, int]], size: int) -> Reached:
-        walked = level_walk(trie, table, table.pairs(begun), keep_states=True)
-        ids, states = trie.order.take(walked.positions(trie)), walked.states_after(trie)
-        different, found = _distinct(states, table.size)
-        counted = [divmod(state, table.states) for state in different.tolist()]
-        reached: list[tuple[int, int] | None] = [(state, table.first + count) for count, state in counted]
+    def _uncounted(
+        self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]], free: FreeWalks | None = None
+    ) -> Reached:
+        """The words below nodes that stay in a string without bounds, and where each word leads.
+
+        Instead of the characters of the string the numbers count those of the whole word.
+
+        Args:
+            trie: the words.
+            context: the string.
+            begun: as for a call; the numbers of characters make no difference.
+            free: walks of the same trie, for strings of any characters.
+        """
+        root, key = begun[0][0] == 0, self._key(trie, context, begun)
+        memory, most = self._walked, _MOST_WALKED
+        if free is not None and context.content.free:
+            automaton = context.content.automaton
+            parts = automaton.next, automaton.byte_class, automaton.accepting, self._plain
+            key = (*[each.tobytes() for each in parts], key[-1])
+            memory, most = (free.walked, _MOST_FREE) if root else (free.below, _MOST_BELOW)
+        found = memory.get(key)
+        if found is None:
+            size = int(trie.order.max(initial=-1)) + 1
+            found = trie, self._reached(self._table(context.unbounded, trie, []), trie, begun, size, True)
+            if root or memory is not self._walked:
+                if len(memory) >= most:
+                    del memory[next(iter(memory))]
+                memory[key] = found
+        return found[1]
+
+    def _key(self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]]) -> tuple[Hashable, ...]:
+        return id(trie), context.content.automaton, tuple([(node, state) for node, state, _ in begun])
+
+    def _reached(
+        self, table: _Table | _Computed, trie: Trie, begun: list[tuple[int, int, int]], size: int, counts: bool = False
+    ) -> Reached:
+        """Where words lead in a string without bounds on the length; with ``counts`` as :meth:`_uncounted` says."""
+        walked = level_walk(trie, table, [(node, state) for node, state, _ in begun], keep_states=True)
+        positions, states = walked.positions(trie), walked.states_after(trie)
+        numbers = trie.longest + 1 if counts else 1
+        if counts:
+            states = states * np.int64(numbers) + trie.characters_of_words.take(positions)
+        different, found = _distinct(states, table.size * numbers)
+        reached: list[tuple[int, int] | None] = [divmod(pair, numbers) for pair in different.tolist()]
         ends: EndNodes = {}
-        for node, at, is_end in _ends(table, walked.left):
-            ends.setdefault((at, is_end), []).append(node)
-        which = found.astype(np.int32)
+        left = _ends(table, walked.left)
+        before = characters_before(trie, np.array([node for node, _, _ in left], dtype=np.int64)).tolist()
+        for (node, (state, _), is_end), characters in zip(left, before, strict=True):
+            count = characters if counts else 0
+            ends.setdefault(((state, count), is_end), []).append(node)
+        ids, which = trie.order.take(positions), found.astype(np.int32)
         if begun[0][0] != 0:
             return Reached(ids, which, reached, ends)
         by_id = np.full(size, -1, dtype=np.int32)
@@ -407,20 +443,28 @@ def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64],
     return here.nonzero()[0], (here.cumsum() - 1).take(numbers)
 
 
-def _moved(walked: Reached, content: Content, before: int, longest: int) -> Reached:
-    """Where words lead after some characters, from where they lead after none. Any character may come."""
-    lives = [content.alive(content.automaton.start, before + more) for more in range(longest + 2)]
+def _moved(walked: Reached, content: Content, before: int) -> Reached:
+    """Where words lead after some characters, from where they lead in a string without bounds.
 
-    def moved(at: tuple[int, int] | None) -> tuple[int, int] | None:
-        return None if at is None or not lives[at[1]] else (at[0], content.counted(before + at[1]))
-
+    Args:
+        walked: the result of :meth:`ContentWalk._uncounted`.
+        content: the content with its bounds.
+        before: the characters before the whole word.
+    """
+    places = [at for at in walked.states if at is not None] + [at for at, _ in walked.ends]
+    states, counts = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    counts = counts + before
+    alive = np.broadcast_to(content.all_alive(counts, states), counts.shape) if content.counts else states >= 0
+    moved = [
+        (state, content.counted(count)) if lives else None
+        for state, count, lives in zip(states.tolist(), counts.tolist(), alive.tolist(), strict=True)
+    ]
     ends: EndNodes = {}
-    for (at, is_end), nodes in walked.ends.items():
+    for (_, is_end), nodes, after in zip(walked.ends, walked.ends.values(), moved[len(walked.states) :], strict=True):
         # Ends beyond the bounds are left out, because no text could go on there.
-        after = moved(at)
         if after is not None:
             ends[after, is_end] = ends.get((after, is_end), []) + nodes
-    return walked._replace(states=[*map(moved, walked.states)], ends=ends)
+    return walked._replace(states=moved[: len(walked.states)], ends=ends)
 
 
 def _joined(found: list[Reached]) -> Reached:

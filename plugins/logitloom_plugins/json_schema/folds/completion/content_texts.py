@@ -39,7 +39,7 @@ class ContentTexts:
 
     def texts(self, content: Content, content_state: int, count: int, labels: Iterable[Output]) -> Texts:
         """By output, of some outputs, the rest of a short content, without escapes."""
-        nearest = self.nearest_ends(content)
+        nearest = None if content.counts and content.free else self.nearest_ends(content)
         near = None if nearest is None else nearest.outputs(content_state, count)
         asked = labels if near is None else [label for label in near if label in labels]
         found = {label: self._rests(content, content, (content_state, count), label) for label in asked}
@@ -95,6 +95,9 @@ class ContentTexts:
         below = about.below if isinstance(about, Keys) else []
 
         def find() -> tuple[list[bytes], int]:
+            if tries == 1 and content.counts and content.free:
+                text = self._free_rest(content, *begun, label)
+                return [] if text is None else [text], len(text or b"")
             nearest = self.nearest_ends(content) if tries == 1 else None
             if nearest is not None:
                 text = nearest.text(label, *begun)
@@ -112,6 +115,16 @@ class ContentTexts:
             return found, work[0]
 
         return self._memory.recalled(self._memory.contents, (about, begun, label, tries), find)
+
+    def _free_rest(self, content: Content, state: int, count: int, label: Output) -> bytes | None:
+        """The rest of a short content in which any character may come; ``None`` if there is none.
+
+        A character that has begun is finished first. Further characters are all alike.
+        """
+        automaton, start, begun = content.automaton, content.automaton.start, b""
+        if state != start:
+            [begun] = self._rests(automaton, Content(automaton), (state, 0), automaton.outputs[start])
+        return next((begun + text for text, _ in several(content, start, 1, 1, None, count, label, [0])), None)
 
     def nearest_ends(self, content: Content) -> NearestEnds | None:
         """The nearest ends of the contents with each output; ``None`` if they have too many states."""
