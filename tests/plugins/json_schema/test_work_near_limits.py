@@ -169,6 +169,32 @@ def test_short_values_of_members_that_are_not_asked_for_are_not_found(monkeypatc
     assert found["values"] < 10
 
 
+def test_short_values_of_members_with_equal_schemas_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, find = Counter[str](), value_texts._find
+
+    def counted(texts: Any, demand: Any, before: Any) -> Any:
+        found["values"] += 1
+        return find(texts, demand, before)
+
+    monkeypatch.setattr(value_texts, "_find", counted)
+    members = {name: {"description": f"This is {name}.", "type": "integer", "minimum": 7} for name in NAMES}
+    constraint = constraint_of({"type": "object", "properties": members, "required": NAMES[:20]})
+    assert constraint.most_after(constraint.start()) < UNKNOWN
+    assert json.loads(constraint.schema.completion(constraint.start()) or b"") == dict.fromkeys(NAMES[:20], 7)
+    assert found["values"] < 10
+
+
+def test_of_values_that_are_compared_with_very_many_others_there_is_no_bound() -> None:
+    """The number of truth vectors of a value times their size would grow with the square of the number of others."""
+    constraint = constraint_of({"enum": [{"id": n, "name": f"n{n}"} for n in range(400)]})
+    state = constraint.advance(constraint.start(), 1 + ord("{"))
+    assert state is not None
+    assert min(constraint.most_after(state) for _ in range(20)) == UNKNOWN
+    ids, needed = constraint.least_after(state)
+    assert len(ids)
+    assert constraint.least_tokens(state) == 1 + needed.min()
+
+
 def test_members_that_make_no_difference_to_a_truth_vector_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member with a short name may break one of two branches, and no optional member of its value makes it hold."""
     others = {name: {"type": "object", "minProperties": 1} for name in NAMES}

@@ -8,7 +8,7 @@ truth vector.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, Never, TypeVar, cast
 
 from logitloom.automata import Budget, BudgetTracker, Dfa
@@ -73,6 +73,9 @@ class Satisfiability:
         self._array_plans: dict[tuple[str, int, tuple[Atom, ...]], ArrayPlan] = {}
         self._contents: dict[tuple[tuple[Formula, ...], bool], Content] = {}
         self._numbers: dict[tuple[Formula, ...], MooreMachine] = {}
+        #: By constraint, and by its formulas over atoms, the first constraint with these formulas.
+        self._alike: dict[ValueConstraint, ValueConstraint] = {}
+        self._first: dict[Hashable, ValueConstraint] = {}
         self._opened: dict[tuple[str, tuple[Formula, ...], frozenset[TruthVector]], Frame] = {}
         self._distinct: set[ArrayFrame] = set()
         #: Nodes whose ``uniqueItems`` cannot be enforced in some array that has been opened.
@@ -229,6 +232,17 @@ class Satisfiability:
             formulas = self.keywords.together(formulas)
         # Where subschemas turn out to be equal, a contradiction may come to light.
         return formulas if formulas[0] is not False else ()
+
+    def first_alike(self, demand: ValueConstraint) -> ValueConstraint:
+        """Of the constraints that equal formulas over atoms express, the first that was asked about.
+
+        Constraints with formulas whose truth is asked for stand for themselves.
+        """
+        found = self._alike.get(demand)
+        if found is None:
+            formulas = demand if demand.extras else tuple([self.of_type(demand, kind) for kind in TYPES])
+            found = self._alike[demand] = self._first.setdefault(formulas, demand)
+        return found
 
     def answers(self, demand: ValueConstraint) -> frozenset[TruthVector]:
         """The truth vectors of ``demand.extras`` that values which satisfy ``demand.must`` can have.

@@ -432,7 +432,8 @@ class TokenBounds:
 
     def _of_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
         """The tokens that end a value which a token begins, with some brackets opened in it."""
-        return self._recalled(("value", demand, layout, opened), lambda: self._find_value(demand, layout, opened))
+        alike = self._machine.values.first_alike(demand)
+        return self._recalled(("value", alike, layout, opened), lambda: self._find_value(alike, layout, opened))
 
     def _written(self, before: bytes, demand: ValueConstraint, layout: Layout) -> int:
         """The most tokens that write an end of a text and a short value after the text, whitespace included."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
@@ -17,6 +18,8 @@ from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selectio
 
 __all__ = ["AnyDemands", "all_atoms", "most_for"]
 
+#: The most formulas about one value. Short values are found for all of them together, in quadratic time.
+_MOST_ASKED: Final = 384
 #: Atoms that one member that is written makes false, and that hold where none is.
 _OF_ABSENCE: Final = ("prop", "patp", "addl", "names")
 
@@ -64,14 +67,21 @@ class AnyDemands:
                 self._others.append(atom)
 
     def of(self, label: Label) -> ValueConstraint:
-        """The constraint on the value of a member with a label: what must hold, and what may hold."""
+        """The constraint on the value of a member with a label: what must hold, and what may hold.
+
+        Raises:
+            BudgetExceeded: if very many formulas may be asked about.
+        """
         plan = self._plan
         asked = dict.fromkeys(self._named.get(label[1], ()) if label[0] == "name" else ())
         for atom in self._others:
             is_patp = atom[0] == "patp"
             if plan.keys.matches(label, atom[1]) if is_patp else plan.is_additional(label, atom[1], atom[2]):
                 asked[atom[-1]] = None
-        return ValueConstraint(plan.hard_child(label), tuple([each for each in asked if not isinstance(each, bool)]))
+        extras = tuple([each for each in asked if not isinstance(each, bool)])
+        if len(extras) > _MOST_ASKED:
+            raise BudgetExceeded("The value of a member may be compared with too many others.")
+        return ValueConstraint(plan.hard_child(label), extras)
 
 
 def most_for(frame: ObjectFrame, size: Callable[[str | None], int]) -> int | None:

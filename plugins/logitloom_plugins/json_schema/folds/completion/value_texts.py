@@ -57,7 +57,7 @@ def short_values(texts: LocalTexts, demand: ValueConstraint) -> Texts:
     Values of :data:`.MOST_WRITTEN` bytes and more are left out: where each object holds two of the next kind, the
     shortest value has exponential length.
     """
-    return texts.memory.value(demand, partial(_find, texts))
+    return texts.memory.value(texts.values.first_alike(demand), partial(_find, texts))
 
 
 def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> Inquiry[tuple[Texts, bool]]:
@@ -82,7 +82,8 @@ def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> I
             frame = values.opened(kind, formulas, wanted)
             if values.lives(frame):
                 # Schemas may be nested more deeply than calls, so the values within are asked for first.
-                yield from _demands_within(texts, frame)
+                for within in _demands_within(texts, frame):
+                    yield values.first_alike(within)
                 rests = texts.of(state_in(frame, "open", COMPACT), wanted)
                 add({truth: bracket + rest for truth, rest in rests.items()})
     return found, False
