@@ -27,7 +27,7 @@ from logitloom.automata.patterns.boundaries import ALL_CONTEXTS, BEGIN, END, KIN
 from logitloom.automata.patterns.char_sets import HIGH_ALL, NEVER, CharSet
 from logitloom.automata.patterns.context_completions import PlainPositions
 from logitloom.automata.patterns.context_nfa import ContextAutomaton
-from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, RedundantCopies
+from logitloom.automata.patterns.nfa import END_POSITION, NextPositions, PositionAutomaton, RedundantCopies
 from logitloom.automata.patterns.position_beginnings import position_beginnings
 from logitloom.automata.patterns.position_completions import PositionCompletions
 from logitloom.automata.patterns.utf8 import DEAD
@@ -39,7 +39,7 @@ S = TypeVar("S", bound=Hashable)
 _EMPTY: Final[frozenset[int]] = frozenset()
 #: The largest number of positions that all rounds of a division by beginnings look at; each takes some microseconds.
 _MOST_DIVIDED: Final = 4096
-#: The most transitions of a pattern with boundaries whose positions are divided by the kinds of their characters.
+#: The most transitions of a pattern whose positions are divided, by beginnings or by the kinds of their characters.
 _MOST_DIVIDED_EDGES: Final = 1 << 16
 
 
@@ -277,7 +277,11 @@ class Subsets:
     @cached_property
     def completions(self) -> PositionCompletions:
         """See :class:`SubsetAutomaton`."""
-        return PositionCompletions(self.nfa.sets, self.nfa.set_at, self.nfa.follow.edges())
+        return PositionCompletions(self._sets, self._set_at, self._edges)
+
+    @cached_property
+    def _edges(self) -> NextPositions:
+        return self.nfa.follow.edges()
 
     def read_next(self, state: frozenset[int]) -> Collection[int]:
         """See :class:`SubsetAutomaton`."""
@@ -286,9 +290,9 @@ class Subsets:
     def costs(self, of_next: NDArray[np.int64]) -> NDArray[np.int64]:
         """See :class:`SubsetAutomaton`. The position itself is read, and one that follows comes next."""
         found = np.full(self.count, np.iinfo(np.int64).max)
-        sources, targets = self.completions.edges
+        sources, targets, alike = self.completions.edges
         np.minimum.at(found, sources, of_next.take(targets))
-        return found
+        return found.take(alike)
 
     def beginnings(self, state: frozenset[int], length: int) -> frozenset[int] | None:
         """See :class:`SubsetAutomaton`. All positions are divided when the first state is asked for."""
@@ -296,7 +300,9 @@ class Subsets:
             return None
         if length not in self._beginnings:
             first: dict[int, int] = {}
-            numbers = position_beginnings(self.nfa, length, _MOST_DIVIDED)
+            edges = self._edges
+            few = len(edges.sources) <= _MOST_DIVIDED_EDGES
+            numbers = position_beginnings(self._set_at, edges, length, _MOST_DIVIDED) if few else None
             found = None if numbers is None else [first.setdefault(number, p) for p, number in enumerate(numbers)]
             self._beginnings[length] = found
         known = self._beginnings[length]

@@ -19,8 +19,8 @@ from logitloom.automata.lift.level_walk import is_thin, one_by_one
 from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, Trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at, tokens_below
-from logitloom.automata.lift.visited import BoundedStates, VisitedStates
-from logitloom.contract import Layers, NearEnd, State
+from logitloom.automata.lift.visited import BoundedStates
+from logitloom.contract import UNKNOWN, Layers, NearEnd, State
 
 __all__ = ["tokens_within", "tokens_within_characters"]
 
@@ -45,7 +45,7 @@ def tokens_within(
         most: the number of tokens.
         fits: whether the completion of a state takes at most so many tokens; asked where ``near`` does not tell.
     """
-    known = _StatesNearEnd(table.visited, near, most, fits)
+    known = _StatesNearEnd(table, near, most, fits)
     paths = RunPaths(lambda each: near.runs(each, most), trie, within_characters=False)
     nodes, states = np.zeros(1, dtype=np.int64), np.array([table.visited.number(state)])
     found: list[NDArray[np.int32]] = []
@@ -95,7 +95,7 @@ def tokens_within_characters(
     Args:
         trie, table, state, near, most, fits: as for :func:`tokens_within`.
     """
-    known = _StatesNearEnd(table.visited, near, most, fits)
+    known = _StatesNearEnd(table, near, most, fits)
     every, first, count = trie.ways_within
     places, states = np.zeros(1, dtype=np.int64), np.array([table.visited.number(state)])
     found: list[NDArray[np.int32]] = []
@@ -116,24 +116,25 @@ class _StatesNearEnd:
     """What is known of the states of a walk, looked up once.
 
     Args:
-        visited: the visited states.
-        near, most, fits: as for :func:`tokens_within`.
+        table, near, most, fits: as for :func:`tokens_within`.
 
     Attributes:
         values: the states of the walk. Their numbers are places in this list, in the order in which the walk comes to
             them, so they are the same in every process.
     """
 
-    def __init__(self, visited: VisitedStates, near: NearEnd, most: int, fits: Callable[[State], bool]) -> None:
-        self._visited, self._near, self._most, self._ask = visited, near, most, fits
+    def __init__(self, table: BoundedStates, near: NearEnd, most: int, fits: Callable[[State], bool]) -> None:
+        self._table, self._near, self._most, self._ask = table, near, most, fits
         self.values: list[State] = []
         self._numbers = np.zeros(0, dtype=np.int64)
+        #: Whether the work may be done that it takes to ask about a state. Nothing leads on from other states.
+        self._may_ask: list[bool] = []
         self._fit: list[bool | None] = []
         self._away: list[tuple[int, int] | None] = []
 
     def numbered(self, states: NDArray[Any]) -> NDArray[np.int64]:
         """The numbers of some states, which are given by their numbers among the visited states."""
-        values = self._visited.values
+        values = self._table.visited.values
         if len(self._numbers) < len(values):
             more = np.full(2 * len(values) - len(self._numbers), -1)
             self._numbers = np.append(self._numbers, more)
@@ -142,6 +143,7 @@ class _StatesNearEnd:
             new = in_order_of_appearance(states[numbers < 0], len(self._numbers))
             self._numbers[new] = np.arange(len(self.values), len(self.values) + len(new))
             self.values += [values[each] for each in new.tolist()]
+            self._may_ask += [self._table.asks(values[each]) for each in new.tolist()]
             self._fit += [None] * len(new)
             self._away += [None] * len(new)
             numbers = self._numbers.take(states)
@@ -153,7 +155,7 @@ class _StatesNearEnd:
         for number in distinct(numbers, len(values)).tolist():
             known = fit[number]
             if known is None:
-                told = self._near.fits(values[number], self._most)
+                told = self._near.fits(values[number], self._most) if self._may_ask[number] else False
                 known = fit[number] = self._ask(values[number]) if told is None else told
             found[number] = known
         return found.take(numbers)
@@ -164,8 +166,11 @@ class _StatesNearEnd:
         for number in distinct(numbers, len(values)).tolist():
             known = self._away[number]
             if known is None:
-                nearer, farther = layers
-                known = self._away[number] = near.away(values[number], nearer), near.away(values[number], farther)
+                state, (nearer, farther) = values[number], layers
+                known = UNKNOWN, 0
+                if self._may_ask[number]:
+                    known = near.away(state, nearer), near.away(state, farther)
+                self._away[number] = known
             found[:, number] = known
         return found.take(numbers, axis=1)
 

@@ -373,6 +373,12 @@ class BoundedStates(WalkTable):
         self.was_cut |= not may
         return may
 
+    def asks(self, state: State) -> bool:
+        """Whether the walk may ask about the distances of a state, which counts as work where a state is large."""
+        may = self._account.take(_size(state) // _BYTES_OF_A_UNIT, self._most)
+        self.was_cut |= not may
+        return may
+
     def _notes(self) -> NDArray[np.uint8]:
         more = len(self.visited.table) - len(self._noted)
         if more > 0:

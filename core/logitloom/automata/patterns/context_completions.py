@@ -24,7 +24,7 @@ from logitloom.automata.patterns.boundaries import (
 )
 from logitloom.automata.patterns.char_sets import NEVER, CharSet, intersect
 from logitloom.automata.patterns.context_nfa import ContextAutomaton
-from logitloom.automata.patterns.nfa import END_POSITION, Positions
+from logitloom.automata.patterns.nfa import END_POSITION, NextPositions, Positions
 
 __all__ = ["PlainPositions"]
 
@@ -63,9 +63,10 @@ class PlainPositions:
         source_of = np.zeros(_BEFORE * len(alive), dtype=np.int64)
         source_of[_BEFORE * places + kinds] = np.arange(1, last_newline)
         sources = source_of.take(read_from)
-        self.edges = (
+        self.edges = NextPositions(
             np.append(sources[sources > 0], last_newline),
             np.append(leads_to[sources > 0], END_POSITION),
+            np.arange(len(self.set_at)),
         )
 
     def _pairs(

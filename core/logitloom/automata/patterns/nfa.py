@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,11 +29,11 @@ from logitloom.errors import UnsupportedPattern
 __all__ = [
     "END_POSITION",
     "FollowSets",
+    "NextPositions",
     "OrderedCopies",
     "PositionAutomaton",
     "RedundantCopies",
     "position_automaton",
-    "predecessors",
     "with_copies",
 ]
 
@@ -70,6 +71,19 @@ class _Extended(NamedTuple):
 
 
 _Following = Positions | _Copied | _Extended
+
+
+class NextPositions(NamedTuple):
+    """Pairs of a position and a position that may come after it. Many positions can share one set of next positions.
+
+    Attributes:
+        sources, targets: ``[edges]``, of positions that are alike one stands in ``sources``. A pair may come twice.
+        alike: by position the position that stands for it in ``sources``.
+    """
+
+    sources: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    alike: NDArray[np.int64]
 
 
 class FollowSets(dict[int, Positions]):
@@ -119,11 +133,21 @@ class FollowSets(dict[int, Positions]):
         """All sets, by position."""
         return [self[position] for position in range(len(self.following))]
 
-    def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """``[edges]`` each: a position and a position that may come after it. A pair may stand there twice."""
-        parts = [self._edges(following, positions) for following, positions in self._groups()]
-        sources, targets = zip(*parts, strict=True)
-        return np.concatenate(sources), np.concatenate(targets)
+    def edges(self) -> NextPositions:
+        """Which positions may come after each position."""
+        groups = self._groups()
+        plain = [(following, positions) for following, positions in groups if isinstance(following, frozenset)]
+        alike = np.arange(len(self.following))
+        for _, positions in plain:
+            if len(positions) > 1:
+                alike[positions - self._start] = positions[0] - self._start
+        sets = [following for following, _ in plain]
+        sizes, first = [len(each) for each in sets], [positions[0] for _, positions in plain]
+        every = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=sum(sizes))
+        parts = [(np.array(first, dtype=np.int64).repeat(sizes), every)]
+        parts += [self._edges(*group) for group in groups if not isinstance(group[0], frozenset)]
+        sources, targets = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return NextPositions(sources, targets, alike + self._start)
 
     def _edges(
         self, following: _Following, positions: NDArray[np.int64]
@@ -145,9 +169,12 @@ class FollowSets(dict[int, Positions]):
     @cached_property
     def _by_place(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Where the edges from each position begin, and behind the last; and the positions that they lead to."""
-        sources, targets = self.edges()
-        counts = np.bincount(sources - self._start, minlength=len(self.following))
-        return np.append(0, counts.cumsum()), targets.take(sources.argsort(kind="stable"))
+        edges = self.edges()
+        counts = np.bincount(edges.sources - self._start, minlength=len(self.following))
+        by_source, begins = edges.targets.take(edges.sources.argsort(kind="stable")), counts.cumsum() - counts
+        at = edges.alike - self._start
+        counts = counts.take(at)
+        return np.append(0, counts.cumsum()), by_source.take(members(begins.take(at), counts))
 
     def chosen(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[positions]``: of the positions after each position the one of the largest size; of several the first.
@@ -161,8 +188,15 @@ class FollowSets(dict[int, Positions]):
         """:meth:`chosen`; ``known`` are the results of first copies, by their identities."""
         if id(self) not in known:
             found = known[id(self)] = np.zeros(len(self.following), dtype=np.int64)
-            for following, positions in self._groups():
-                found[positions - self._start] = _chosen(following, positions, sizes, known)
+            groups, plain, best = self._groups(), [], list[int]()
+            for following, positions in groups:
+                if isinstance(following, frozenset):
+                    plain.append(positions)
+                    best.append(_largest(following, sizes))
+                else:
+                    found[positions - self._start] = _chosen(following, positions, sizes, known)
+            if plain:
+                found[np.concatenate(plain) - self._start] = np.array(best).repeat([len(each) for each in plain])
         return known[id(self)]
 
     def _groups(self) -> list[tuple[_Following, NDArray[np.int64]]]:
@@ -174,9 +208,9 @@ class FollowSets(dict[int, Positions]):
         which = which.repeat(np.diff(begins, append=len(ids)))
         # Numbers of two bytes are sorted many times faster.
         which = which.astype(np.uint16) if len(first) < 1 << 16 else which
-        groups = np.split(which.argsort(kind="stable"), np.bincount(which).cumsum()[:-1])
+        ordered, ends = which.argsort(kind="stable") + self._start, np.bincount(which).cumsum().tolist()
         entries = [self.following[at] for at in begins.take(first).tolist()]
-        return [(each, self._start + group) for each, group in zip(entries, groups, strict=True)]
+        return [(each, ordered[begin:end]) for each, begin, end in zip(entries, [0, *ends[:-1]], ends, strict=True)]
 
     def described(self) -> object:
         """A description, equal for equal sets of the same pattern."""
@@ -199,7 +233,14 @@ def _chosen(
         copies, offsets = np.divmod(positions - start, len(part.following))
         found: NDArray[np.int64] = part._chosen_at(sizes, known)[offsets]
         return np.where(found == END_POSITION, END_POSITION, found + copies * len(part.following))
-    return np.full(len(positions), max(sorted(following), key=sizes.__getitem__, default=END_POSITION))
+    return np.full(len(positions), _largest(following, sizes))
+
+
+def _largest(positions: Positions, sizes: NDArray[np.int64]) -> int:
+    """Of some positions the one of the largest size, of several the first; the end of the text if there are none."""
+    if len(positions) < 2:
+        return next(iter(positions), END_POSITION)
+    return max(sorted(positions), key=sizes.data.__getitem__)
 
 
 def _description(following: _Following) -> object:
@@ -365,7 +406,7 @@ def position_automaton(
 
 def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Positions, FollowSets]:
     """``first`` and ``follow`` without the positions from which the end of the text cannot be reached."""
-    before = predecessors(follow)
+    before = _predecessors(follow)
     alive = {END_POSITION}
     queue = [END_POSITION]
     for q in queue:
@@ -376,7 +417,7 @@ def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Posit
     return first & alive, FollowSets([following & alive for following in follow])
 
 
-def predecessors(follow: Sequence[Positions]) -> list[list[int]]:
+def _predecessors(follow: Sequence[Positions]) -> list[list[int]]:
     """By position the positions that it may follow."""
     before: list[list[int]] = [[] for _ in follow]
     for p, following in enumerate(follow):

@@ -14,42 +14,55 @@ from __future__ import annotations
 
 from collections import Counter
 
-from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, predecessors
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.automata.patterns.nfa import END_POSITION, NextPositions
 
 __all__ = ["position_beginnings"]
 
 
-def position_beginnings(nfa: PositionAutomaton, length: int, most_asked: int) -> list[int] | None:
+def position_beginnings(set_at: list[int], edges: NextPositions, length: int, most_asked: int) -> list[int] | None:
     """By position a number; positions with equal numbers begin the same texts of up to ``length`` characters.
 
     Args:
-        nfa: the position automaton; the end of the text can be reached from each position.
+        set_at: by position the index of its character set.
+        edges: which positions may come after each position; the end can be reached from all.
         length: the length of the longest texts.
         most_asked: the largest number of positions that all rounds together look at. ``None`` if there are more.
 
     Example:
-        >>> from logitloom.automata.patterns.char_sets import ANY, NEVER
-        >>> from logitloom.automata.patterns.nfa import FollowSets, RedundantCopies
+        >>> from logitloom.automata.patterns.nfa import FollowSets
         >>> follow = FollowSets([frozenset(after) for after in ((), {2}, {3}, {4}, {0})])
-        >>> order = RedundantCopies([None] * 5)
-        >>> four = PositionAutomaton([NEVER, ANY], [0, 1, 1, 1, 1], frozenset({1}), follow, order)
-        >>> position_beginnings(four, 2, 100)
+        >>> position_beginnings([0, 1, 1, 1, 1], follow.edges(), 2, 100)
         [0, 2, 2, 2, 3]
     """
-    follow = nfa.follow.sets()
-    before = predecessors(follow)
+    count = len(set_at)
+    alike = edges.alike.tolist()
+    after, before, like = (
+        _lists_by(keys, values, count)
+        for keys, values in (
+            (edges.sources, edges.targets),
+            (edges.targets, edges.sources),
+            (edges.alike, np.arange(count)),
+        )
+    )
     # The end of the text has a number of its own.
-    block = [END_POSITION, *[1 + number for number in nfa.set_at[1:]]]
+    block = [END_POSITION, *[1 + number for number in set_at[1:]]]
     sizes, fresh = Counter(block), max(block) + 1
-    asked = set(range(1, len(block)))
+    asked = set(range(1, count))
     for _ in range(length - 1):
         most_asked -= len(asked)
         if most_asked < 0:
             return None
         groups: dict[int, dict[frozenset[int], list[int]]] = {}
+        blocks_after: dict[int, frozenset[int]] = {}
         for position in asked:
-            after = frozenset([block[each] for each in follow[position] if each != END_POSITION])
-            groups.setdefault(block[position], {}).setdefault(after, []).append(position)
+            same = alike[position]
+            known = blocks_after.get(same)
+            if known is None:
+                known = blocks_after[same] = frozenset([block[each] for each in after[same] if each != END_POSITION])
+            groups.setdefault(block[position], {}).setdefault(known, []).append(position)
         moved = []
         for number, parts in groups.items():
             found = sorted(parts.values(), key=len)
@@ -63,7 +76,15 @@ def position_beginnings(nfa: PositionAutomaton, length: int, most_asked: int) ->
                 fresh += 1
         for position, number in moved:
             block[position] = number
-        asked = {origin for position, _ in moved for origin in before[position]} - {END_POSITION}
+        origins = {origin for position, _ in moved for origin in before[position]}
+        asked = {position for origin in origins for position in like[origin]} - {END_POSITION}
         if not asked:
             break
     return block
+
+
+def _lists_by(keys: NDArray[np.int64], values: NDArray[np.int64], count: int) -> list[list[int]]:
+    """By key the values of the key."""
+    ordered = values.take(keys.argsort(kind="stable")).tolist()
+    ends = np.bincount(keys, minlength=count).cumsum().tolist()
+    return [ordered[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import distinct, members
 from logitloom.automata.patterns.char_sets import CharSet
-from logitloom.automata.patterns.nfa import END_POSITION
+from logitloom.automata.patterns.nfa import END_POSITION, NextPositions
 from logitloom.automata.patterns.position_distances import PositionDistances
 from logitloom.contract import TextTokens
 
@@ -39,24 +39,22 @@ class PositionCompletions:
     Args:
         sets: the character sets.
         set_at: by position the index of its set.
-        edges: pairs of a position and a position that may come after it; the end can be reached from each position.
+        edges: which positions may come after each position; the end can be reached from all.
 
     Attributes:
         sets, set_at, edges: as given.
     """
 
-    def __init__(self, sets: list[CharSet], set_at: list[int], edges: tuple[NDArray[np.int64], NDArray[np.int64]]):
+    def __init__(self, sets: list[CharSet], set_at: list[int], edges: NextPositions) -> None:
         self.sets, self.set_at, self.edges = sets, np.array(set_at), edges
         characters = [_first_character(chars) if chars else b"" for chars in sets]
         #: The different characters in their order, and by position the place of its character among them.
         self._texts = sorted({*characters}, key=lambda each: each.translate(BYTE_ORDER))
         self._text_at = np.array([self._texts.index(each) for each in characters]).take(self.set_at)
-        sources, targets = edges
-        #: The positions before each position, one after the other, and where those of each begin.
-        self._before = (
-            sources.take(targets.argsort(kind="stable")),
-            np.append(0, np.bincount(targets, minlength=len(set_at)).cumsum()),
-        )
+        #: The positions before each position, of those that are alike one, and the positions that are like each: one
+        #: after the other, and where those of each begin.
+        self._before = _by(edges.targets, edges.sources, len(set_at))
+        self._alike = _by(edges.alike, np.arange(len(set_at)), len(set_at))
         #: The positions in the order of their texts; by position its place in this order, the bytes of its text, and
         #: the position that reads the second character of the text.
         self._ranked: list[int] = []
@@ -74,6 +72,7 @@ class PositionCompletions:
         """Find the texts in the order of their lengths, from the end backwards."""
         lengths = np.array([len(text) for text in self._texts]).take(self._text_at)
         before, starts = (each.data for each in self._before)
+        alike, begins = (each.data for each in self._alike)
         rank, size_of, after = (each.data for each in (self._rank, self._size, self._next))
         unseen = np.ones(len(lengths), dtype=bool)
         unseen[END_POSITION] = False
@@ -96,8 +95,10 @@ class PositionCompletions:
                 ranked.append(position)
                 for each in before[starts[position] : starts[position + 1]]:
                     if is_unseen[each]:
-                        is_unseen[each], after[each] = False, position
-                        waiting.setdefault(size + length_of[each], []).append(each)
+                        is_unseen[each] = False
+                        for one in alike[begins[each] : begins[each + 1]]:
+                            after[one] = position
+                            waiting.setdefault(size + length_of[one], []).append(one)
 
     def _many(self, positions: list[int], size: int, unseen: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Rank some positions whose texts have ``size`` bytes, and return the positions that are seen from them."""
@@ -116,7 +117,12 @@ class PositionCompletions:
         # The first position that one leads to is the best one. It is written last.
         after[leading[::-1]] = leads_to[::-1]
         unseen[leading] = False
-        return distinct(leading, len(unseen))
+        leading = distinct(leading, len(unseen))
+        alike, begins = self._alike
+        counts = begins.take(leading + 1) - begins.take(leading)
+        found = alike.take(members(begins.take(leading), counts))
+        after[found] = after.take(leading).repeat(counts)
+        return found
 
     def distances(self, tokens: TextTokens) -> PositionDistances | None:
         """How many tokens the texts of positions need.
@@ -134,12 +140,15 @@ class PositionCompletions:
 
     def _farthest(self, needed: NDArray[np.int64]) -> list[int]:
         """By position the most tokens that any position reached from it needs."""
-        before, starts = (each.tolist() for each in self._before)
-        sources, targets = self.edges
+        (before, starts), (alike, begins) = ([each.tolist() for each in pair] for pair in (self._before, self._alike))
+        sources, targets, same = self.edges
         # Often most positions need the most tokens. What leads to them is found without following each.
         largest = needed == needed.max()
         farthest: list[int] = np.where(largest, needed, -1).tolist()
-        above = np.unique(sources[largest.take(targets) & ~largest.take(sources)]).tolist()
+        leading = np.zeros(len(needed), dtype=bool)
+        leading[sources[largest.take(targets)]] = True
+        is_asked: list[bool] = leading.tolist()
+        above = (leading.take(same) & ~largest).nonzero()[0].tolist()
         others = (~largest).nonzero()[0]
         others = others[needed.take(others).argsort()[::-1]]
         most, waiting = int(needed.max()), above
@@ -148,7 +157,10 @@ class PositionCompletions:
                 at = waiting.pop()
                 if farthest[at] < 0:
                     farthest[at] = most
-                    waiting += before[starts[at] : starts[at + 1]]
+                    for one in before[starts[at] : starts[at + 1]]:
+                        if not is_asked[one]:
+                            is_asked[one] = True
+                            waiting += alike[begins[one] : begins[one + 1]]
             if farthest[each] < 0:
                 most, waiting = following, [each]
         return farthest
@@ -195,6 +207,11 @@ class PositionCompletions:
             found.append(texts[text_at[position]])
             position = after[position]
         return b"".join(found)
+
+
+def _by(keys: NDArray[np.int64], values: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The values of each key, one after the other, and where those of each begin."""
+    return values.take(keys.argsort(kind="stable")), np.append(0, np.bincount(keys, minlength=count).cumsum())
 
 
 def _first_character(chars: CharSet) -> bytes:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.patterns.char_sets import CharSet
+from logitloom.automata.patterns.nfa import NextPositions
 from logitloom.contract import UNKNOWN, Layers
 
 __all__ = ["PositionDistances"]
@@ -29,7 +30,7 @@ class PositionDistances:
 
     Args:
         characters: the character sets, and by position the index of its set.
-        edges: pairs of a position and a position that may come after it.
+        edges: which positions may come after each position.
         needed: by position the fewest tokens that write its text, or a bound above them.
         exact: whether there are no bounds in ``needed``.
         sizes: by position the bytes of its text.
@@ -45,7 +46,7 @@ class PositionDistances:
     def __init__(
         self,
         characters: tuple[list[CharSet], NDArray[np.int64]],
-        edges: tuple[NDArray[np.int64], NDArray[np.int64]],
+        edges: NextPositions,
         needed: NDArray[np.int64],
         exact: bool,
         sizes: NDArray[np.int64],
@@ -72,14 +73,14 @@ class PositionDistances:
 
     def _layers(self, reached: NDArray[np.bool_]) -> Layers:
         """What leads to some positions: by position the characters that are read before one, up to the first layers."""
-        sources, targets = self._edges
+        sources, targets, alike = self._edges
         sets, set_at = self._characters
         away = np.where(reached, 0, _LAYERS + 1)
         ascii_of, above_of = [], []
         for layer in range(1, _LAYERS + 1):
             before = np.zeros(len(away), dtype=bool)
             before[sources[reached.take(targets)]] = True
-            reached = before & (away > _LAYERS)
+            reached = before.take(alike) & (away > _LAYERS)
             away[reached] = layer
             read = [sets[each] for each in np.unique(set_at[reached]).tolist()]
             ascii_of.append(reduce(or_, [chars.ascii for chars in read], 0))

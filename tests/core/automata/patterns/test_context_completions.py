@@ -115,4 +115,4 @@ def test_what_comes_next_is_what_contexts_allow_between_two_kinds(pattern: str) 
                     expected.add(last)
             assert plain.after(p, before) == expected
             pairs |= {(number[p, before], q) for q in expected if (p, before) in number}
-    assert {*zip(*map(np.ndarray.tolist, plain.edges), strict=True)} == pairs | {(last, END_POSITION)}
+    assert {*zip(*map(np.ndarray.tolist, plain.edges[:2]), strict=True)} == pairs | {(last, END_POSITION)}

@@ -111,9 +111,17 @@ def test_copies_equal_those_built_one_by_one(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_edges_are_the_pairs_of_the_sets(pattern: str) -> None:
     automaton = _automaton(pattern)
-    sources, targets = automaton.follow.edges()
-    expected = {(position, each) for position, after in enumerate(automaton.follow.sets()) for each in after}
-    assert {*zip(sources.tolist(), targets.tolist(), strict=True)} == expected
+    edges = automaton.follow.edges()
+    after: list[set[int]] = [set() for _ in automaton.set_at]
+    for source, target in zip(edges.sources.tolist(), edges.targets.tolist(), strict=True):
+        after[source].add(target)
+    assert [after[each] for each in edges.alike.tolist()] == automaton.follow.sets()
+
+
+def test_positions_that_share_a_set_share_its_edges() -> None:
+    edges = _automaton("(?:ab|cd|ef|gh|ij|kl)*").follow.edges()
+    # The last letter of each word is followed by all first letters and the end: one set.
+    assert len(edges.sources) == 6 + 7
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

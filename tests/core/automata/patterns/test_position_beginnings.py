@@ -46,7 +46,7 @@ def texts(
 @pytest.mark.parametrize("length", [1, 2, 4])
 def test_positions_with_one_number_begin_the_same_texts(pattern: str, length: int) -> None:
     subsets: Any = lazy(pattern)._subsets
-    numbers = position_beginnings(subsets.nfa, length, 1 << 30)
+    numbers = position_beginnings(subsets.nfa.set_at, subsets.nfa.follow.edges(), length, 1 << 30)
     assert numbers is not None
     memory: dict[tuple[int, int], frozenset[tuple[int, ...]]] = {}
     of_number: dict[int, frozenset[tuple[int, ...]]] = {}
