@@ -226,12 +226,11 @@ class VisitedStates(WalkTable):
             self.table.ravel()[keys] = numbers
 
 
-class WatchedStates(WalkTable):
-    """Visited states for one walk that is given up if it takes too much work.
+class _StatesOfAWalk(WalkTable):
+    """Visited states as one walk reads them; what is said of a state is that of the visited states.
 
     Args:
         visited: the visited states.
-        most_work: the most work of the transitions that the walk reads.
 
     Attributes:
         visited: the visited states.
@@ -239,8 +238,37 @@ class WatchedStates(WalkTable):
 
     reads_single = True
 
-    def __init__(self, visited: VisitedStates, most_work: int) -> None:
+    def __init__(self, visited: VisitedStates) -> None:
         self.visited = visited
+
+    def after(self, state: int, byte: int) -> int:
+        """See :meth:`VisitedStates.after`."""
+        return self.visited.after(state, byte)
+
+    @property
+    def columns(self) -> Sequence[int]:
+        """The column of each byte."""
+        return self.visited.columns
+
+    def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
+        """See :meth:`VisitedStates.paths`."""
+        return self.visited.paths(trie, states)
+
+    def reads_on(self, trie: Trie, node: int, state: int) -> bool:
+        """See :meth:`.WalkTable.reads_on`."""
+        return self.visited.reads_on(trie, node, state)
+
+
+class WatchedStates(_StatesOfAWalk):
+    """Visited states for one walk that is given up if it takes too much work.
+
+    Args:
+        visited: the visited states.
+        most_work: the most work of the transitions that the walk reads.
+    """
+
+    def __init__(self, visited: VisitedStates, most_work: int) -> None:
+        super().__init__(visited)
         self._most_work = most_work
         #: The largest work of the visited states with what the walk adds.
         self._most = visited.work + most_work
@@ -262,19 +290,10 @@ class WatchedStates(WalkTable):
         """See :meth:`VisitedStates.step`."""
         return self.visited.step(states, read, self._most)
 
-    def after(self, state: int, byte: int) -> int:
-        """See :meth:`VisitedStates.after`."""
-        return self.visited.after(state, byte)
-
     def row(self, state: int) -> Sequence[int]:
         """See :meth:`VisitedStates.row`."""
         self._read.add(state)
         return self.visited.row(state)
-
-    @property
-    def columns(self) -> Sequence[int]:
-        """The column of each byte."""
-        return self.visited.columns
 
     def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
         """See :meth:`.WalkTable.computed`."""
@@ -289,10 +308,6 @@ class WatchedStates(WalkTable):
             if self._remembered > self._most_work:
                 raise TooMuchWork
 
-    def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
-        """See :meth:`VisitedStates.paths`."""
-        return self.visited.paths(trie, states)
-
     @property
     def is_within(self) -> bool:
         """Whether the transitions that the walk has read take less work than the bound, remembered ones included."""
@@ -301,7 +316,7 @@ class WatchedStates(WalkTable):
         return visited.work <= self._most_work or (self._notes_read and visited.work_of(self._read) <= self._most_work)
 
 
-class BoundedStates(WalkTable):
+class BoundedStates(_StatesOfAWalk):
     """Visited states for one walk that leaves out the transitions above a bound.
 
     The walk counts each state that it reads, whether its transitions are remembered or not, in the order in which it
@@ -313,16 +328,14 @@ class BoundedStates(WalkTable):
         most: how much of the account may be taken when the walk reads a further state; by default all of it.
 
     Attributes:
-        visited: the visited states.
         was_cut: whether transitions were left out.
     """
 
     #: Subtrees are looked for everywhere, in the last levels of the trie too, so no walk reads fewer states.
     least_tokens = 0
-    reads_single = True
 
     def __init__(self, visited: VisitedStates, account: Account, most: int | None = None) -> None:
-        self.visited = visited
+        super().__init__(visited)
         self._account, self._most = account, most
         self._begun = False
         self.was_cut = False
@@ -343,29 +356,12 @@ class BoundedStates(WalkTable):
         found[kept] = self.visited.step(states.take(kept), read.take(kept))
         return found
 
-    def after(self, state: int, byte: int) -> int:
-        """See :meth:`VisitedStates.after`."""
-        return self.visited.after(state, byte)
-
     def row(self, state: int) -> Sequence[int]:
         """See :meth:`VisitedStates.row`; none has a next state if the state is left out."""
         if not self._notes()[state]:
             self._note_one(state)
             self._begun = True
         return self.visited.row(state) if self._noted[state] == 1 else self._nothing
-
-    @property
-    def columns(self) -> Sequence[int]:
-        """The column of each byte."""
-        return self.visited.columns
-
-    def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
-        """See :meth:`VisitedStates.paths`."""
-        return self.visited.paths(trie, states)
-
-    def reads_on(self, trie: Trie, node: int, state: int) -> bool:
-        """See :meth:`.WalkTable.reads_on`."""
-        return self.visited.reads_on(trie, node, state)
 
     def visits(self, nodes: int) -> bool:
         """Whether the walk may go on to so many nodes, which count as work near a limit on tokens."""
