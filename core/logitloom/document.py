@@ -116,11 +116,17 @@ def from_document(
     Raises:
         ChainDocumentError: if the document has another form.
     """
+    return processors.load(*_specs(document), tokenizer=tokenizer, model=model, block=block)
+
+
+def _specs(document: Mapping[str, Any]) -> list[Any]:
+    """What a document says about each processor, as :func:`logitloom.processors.load` takes it."""
     if not isinstance(document, Mapping):
         raise ChainDocumentError(f"A chain document is a table, but this one is {shown(document)}.")
     if document.get("logitloom") != VERSION:
         raise ChainDocumentError(
-            f"A chain document starts with logitloom = {VERSION}; this one has {shown(document.get('logitloom'))}."
+            f"A chain document starts with logitloom = {VERSION}; this one has {shown(document.get('logitloom'))}. "
+            f"Write 'logitloom = {VERSION}' in its first line, as 'to_toml' of a chain does."
         )
     extra = set(document) - {"logitloom", "processor"}
     if extra:
@@ -142,7 +148,7 @@ def from_document(
                 f"Processor {i} of the chain document ({entry['use']}) has options that are no table: {given!r}."
             )
         specs.append((entry["use"], given))
-    return processors.load(*specs, tokenizer=tokenizer, model=model, block=block)
+    return specs
 
 
 def load(
@@ -177,7 +183,7 @@ def load(
         path = Path(source)
         what, is_json = f"The chain file {str(path)!r}", path.suffix == ".json"
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except OSError as error:
             raise ChainDocumentError(
                 f"{what} could not be read: {error.strerror} (in {str(Path.cwd())!r}). Check the path. The text that "
@@ -196,7 +202,11 @@ def load(
         raise ChainDocumentError(
             f"{what} holds a {type(document).__name__}, not a table. A table begins with logitloom = {VERSION}."
         )
-    return from_document(document, tokenizer=tokenizer, model=model, block=block)
+    try:
+        specs = _specs(document)
+    except ChainDocumentError as error:
+        raise ChainDocumentError(f"{what} describes no chain. {error}") from None
+    return processors.load(*specs, tokenizer=tokenizer, model=model, block=block)
 
 
 def _name_of_class(cls: type) -> str | None:

@@ -156,7 +156,7 @@ def test_values_without_plain_form_are_refused():
 @pytest.mark.parametrize(
     ("document", "text"),
     [
-        ({}, "starts with logitloom = 1; this one has None"),
+        ({}, "starts with logitloom = 1; this one has None. Write 'logitloom = 1' in its first line"),
         ({"logitloom": 2}, "this one has 2"),
         ({"logitloom": 1, "processors": []}, "has no 'processors'"),
         ({"logitloom": 1, "processor": {"use": "top_k"}}, r"is a list: write \[\[processor\]\]"),
@@ -187,12 +187,21 @@ def test_files_are_read_by_their_suffix(tmp_path, suffix, write):
     assert load(path)["rich"].text == "ä\n\"'\\"
 
 
+@pytest.mark.parametrize(("suffix", "write"), [(".toml", to_toml), (".json", to_json)])
+def test_files_may_begin_with_a_byte_order_mark(tmp_path, suffix, write):
+    path = tmp_path / f"chain{suffix}"
+    path.write_text(write(processors.load(("rich", {"text": "ä"}))), encoding="utf-8-sig")
+    assert load(path)["rich"].text == "ä"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
         ("a.toml", "not toml", "could not be read"),
         ("a.json", "{", "could not be read"),
         ("a.json", "[]", "holds a list"),
+        ("a.toml", "", r"a.toml' describes no chain. A chain document starts with logitloom = 1"),
+        ("a.toml", "logitloom = 1\n[[processor]]\nname = 'top_k'", r"a.toml' describes no chain. Processor 1"),
     ],
 )
 def test_unreadable_files_are_named(tmp_path, name, content, text):

@@ -74,6 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
         _, option, value = parse_setting(f"{arguments.processor}.{text}")
         options[option] = value
     chain = processors.load([arguments.processor, options])
+    if chain.missing:
+        settings = [f"--set {name}=VALUE" for names in chain.missing.values() for name in names]
+        raise OptionError(f"Processor {arguments.processor!r} misses options. Give them: {' '.join(settings)}.")
     chain.require(NEEDS, engine="'logitloom detect'")
     mark = chain[chain.labels[0]]
     if not hasattr(mark, "detect"):
@@ -168,6 +171,7 @@ def _read(path: str) -> str:
     if path == "-":
         return said_by_user()
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:  # ValueError: another encoding, or a path that no file has
-        raise OptionError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"{path} cannot be read: {reason}. Give a file in UTF-8.") from None

@@ -147,7 +147,8 @@ def text_or_file(
         return source, ""
     path = Path(source)
     try:
-        return path.read_text(encoding="utf-8"), path.suffix.lower()
+        # Editors of Windows begin files with a byte order mark.
+        return path.read_text(encoding="utf-8-sig"), path.suffix.lower()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OptionError(f"The {kind} file {os.fspath(source)!r:.100} cannot be read ({reason}). {remedy}") from error

@@ -66,6 +66,8 @@ def test_a_text_is_read_with_its_tokenizer(capsys: Any, tmp_path: Path, monkeypa
 def test_errors_say_what_is_missing(capsys: Any, ids: str, tmp_path: Path) -> None:
     told = run(capsys, "top_k", "--ids", ids, "--set", "k=3")[2]
     assert "Processor 'top_k' leaves no mark that could be detected: it has no method 'detect'." in told
+    told = run(capsys, "watermark_gumbel", "--ids", ids)[2]
+    assert "Processor 'watermark_gumbel' misses options. Give them: --set key=VALUE." in told
     told = run(capsys, "watermark_greenlist", "--ids", ids, "--vocab-size", "0")[2]
     assert "--vocab-size must be the number of logits, from 1 to 16777216, but is 0." in told
     told = run(capsys, "watermark_greenlist", "--ids", ids, "--tokenizer", str(tmp_path / "none"))[2]
@@ -74,7 +76,15 @@ def test_errors_say_what_is_missing(capsys: Any, ids: str, tmp_path: Path) -> No
     told = run(capsys, "watermark_greenlist", "--ids", str(tmp_path / "bad.json"))[2]
     assert "must hold a JSON list of token ids, such as [1, 2], or what generate --json printed." in told
     told = run(capsys, "watermark_greenlist", "--ids", str(tmp_path / "none.json"))[2]
-    assert "none.json cannot be read: No such file or directory." in told
+    assert "none.json cannot be read: No such file or directory. Give a file in UTF-8." in told
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(capsys: Any, ids: str) -> None:
+    size = ("--vocab-size", str(VOCAB), "--set", "key=77", "--json")
+    found = run(capsys, "watermark_greenlist", "--ids", ids, *size)
+    path = Path(ids)
+    path.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    assert run(capsys, "watermark_greenlist", "--ids", ids, *size) == found
 
 
 MARK = (

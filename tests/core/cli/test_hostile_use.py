@@ -37,7 +37,7 @@ def no_model() -> Any:
     [
         (["--max-tokens", "0"], "at least 1"),
         (["--seed", str(1 << 70)], "--seed"),
-        (["--use", "regex"], "misses options"),
+        (["--use", "regex"], "misses options (regex: pattern). Give them: --set regex.pattern=VALUE."),
         (["--use", "top_k", "--set", "top_k.k=0"], "must be >= 1"),
         (["--raw", "--system", "x"], "--system belongs"),
         (["--draft", "nothing"], "no candidate 'nothing'"),

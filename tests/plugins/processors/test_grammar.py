@@ -280,7 +280,9 @@ def test_grammars_come_from_files_and_their_suffix_decides(tmp_path: Path) -> No
     for name, text in (("a.gbnf", 'root ::= "ab"'), ("a.lark", 'start: "ab"'), ("a.txt", '# c\nroot ::= "ab"')):
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
-        for source in (path, str(path)):
+        marked = tmp_path / f"marked-{name}"
+        marked.write_text(text, encoding="utf-8-sig")
+        for source in (path, str(path), marked):
             chain, context, at = begin(host, ("grammar", {"grammar": source}))
             (allowed,), _ = step(host, chain, at, context)
             assert {WORDS.token_bytes[token] for token in allowed} == {b"a", b"ab"}

@@ -174,12 +174,15 @@ def test_every_kind_of_source_gives_its_schema(tmp_path: Path) -> None:
 
     file = tmp_path / "schema.json"
     file.write_text('{"const": 7}')
+    marked = tmp_path / "marked.json"
+    marked.write_text('{"const": 7}', encoding="utf-8-sig")
     cases: list[tuple[Any, str, str]] = [
         (None, '[null,{"a":[]}]', "[1"),
         ({"const": 7}, "7", "8"),
         ('{"const": 7}', "7", "8"),
         (file, "7", "8"),
         (str(file), "7", "8"),
+        (marked, "7", "8"),
         (User, '{"name":"x"}', "{}"),
         (pydantic.TypeAdapter(list[int]), "[1,2]", '["a"]'),
         (Point, '{"x":1}', '{"y":1}'),
