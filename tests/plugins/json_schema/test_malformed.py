@@ -24,6 +24,7 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
     ("multipleOf", 0, "a number greater than 0 is expected"),
     ("minLength", -1, "an integer, 0 or more is expected"),
     ("pattern", 5, "a regular expression is expected"),
+    ("format", {"type": "json_schema"}, "the name of a format is expected"),
     ("prefixItems", {}, "a list of schemas is expected"),
     ("required", [1], "a list of property names is expected"),
 ])  # fmt: skip

@@ -54,8 +54,10 @@ def string_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
             raise keywords.malformed(node, "pattern", "a regular expression")
         if keywords.is_sound(node, "pattern", schema["pattern"]):
             parts.append(("pat", schema["pattern"]))
-    name = schema.get("format")
-    is_asserted = isinstance(name, str) and name in node.dialect.asserted(keywords.formats)
+    name = schema.get("format", "")
+    if not isinstance(name, str):
+        raise keywords.malformed(node, "format", "the name of a format")
+    is_asserted = name in node.dialect.asserted(keywords.formats)
     if is_asserted and keywords.is_sound(node, "format", name):
         parts.append(("fmt", name))
         if name in _MOST_CHARACTERS:
