@@ -137,8 +137,10 @@ def text_or_file(
         remedy: a sentence that says what to give.
 
     Raises:
-        OptionError: the file cannot be read, or files are ruled out.
+        OptionError: the text is empty, the file cannot be read, or files are ruled out.
     """
+    if isinstance(source, str) and not source.strip():
+        raise OptionError(f"The {kind} is an empty text. {remedy}")
     if rules().guard is not None:
         if isinstance(source, str):
             return source, ""

@@ -182,8 +182,11 @@ class Json(ConstraintProcessor):
         try:
             return self._table(document, self.strict is not False or self.engine == "auto"), None
         except (BudgetExceeded, UnsupportedSchema, UnsupportedPattern) as error:
+            # A schema that is malformed has no keywords that only this engine cannot enforce.
+            malformed = isinstance(error, UnsupportedSchema) and not error.problems
             # The engine looks at the rest of a listed text in each step.
-            if self.engine == "table" or clock.remaining <= 0 or _longest_listed(document) > self.max_states:
+            too_long = clock.remaining <= 0 or _longest_listed(document) > self.max_states
+            if self.engine == "table" or malformed or too_long:
                 raise
             try:
                 with at_most(clock.remaining):
@@ -191,10 +194,8 @@ class Json(ConstraintProcessor):
             except LogitloomError as other:
                 if self.strict is False and isinstance(error, UnsupportedSchema):
                     return self._table(document, False), None
-                # A schema that is malformed has no keywords that only this engine cannot enforce.
-                unknown = isinstance(other, PluginImportError) and getattr(error, "problems", True)
                 hinted = f"{error} The engine llguidance might run it: pip install 'logitloom[llguidance]'."
-                if unknown and len(hinted) < _LONGEST_MESSAGE:
+                if isinstance(other, PluginImportError) and len(hinted) < _LONGEST_MESSAGE:
                     error.args = (hinted,)
                 raise error from None
 

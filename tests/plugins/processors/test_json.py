@@ -201,6 +201,8 @@ def test_sources_that_are_no_schema_are_refused_with_the_place() -> None:
         processors.load(("json", {"schema": '{"type": }'}))
     with pytest.raises(OptionError, match="cannot be read"):
         processors.load(("json", {"schema": "no/such/file.json"}))
+    with pytest.raises(OptionError, match="The schema is an empty text. Give a path"):
+        processors.load(("json", {"schema": ""}))
 
 
 def test_keywords_that_cannot_be_enforced_are_named_with_their_pointers() -> None:
@@ -247,6 +249,14 @@ def test_a_budget_that_is_exceeded_while_decoding_says_so_and_sizes_tell_it_befo
     assert vocabulary.token_bytes.index(b'"') in tokens.row(reached)
     assert len(tokens.machine.states) <= 1000
     assert processors.load(("json", {"schema": {"enum": [1, 2]}, "engine": "table"}))["json"].sizes()["complete"]
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"anyOf": [{"$ref": "#"}, {"type": "null"}]}], ids=str)
+def test_no_engine_is_asked_about_a_schema_that_has_no_meaning(schema: Any) -> None:
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    with pytest.raises(UnsupportedSchema, match="refers to itself for the same value"):
+        processors.load(("json", {"schema": schema}))
 
 
 def test_remote_references_are_refused() -> None:
