@@ -38,7 +38,7 @@ S = TypeVar("S", bound=Hashable)
 
 _EMPTY: Final[frozenset[int]] = frozenset()
 #: The largest number of positions that all rounds of a division by beginnings look at; each takes some microseconds.
-_MOST_DIVIDED: Final = 4096
+_MOST_DIVIDED: Final = 3072
 #: The most transitions of a pattern whose positions are divided, by beginnings or by the kinds of their characters.
 _MOST_DIVIDED_EDGES: Final = 1 << 16
 
