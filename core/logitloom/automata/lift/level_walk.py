@@ -100,8 +100,8 @@ class WalkTable(ABC):
         return NO_PATHS
 
     def reads_on(self, trie: Trie, node: int, state: int) -> bool:
-        """Whether a state allows every token below a node, as far as :meth:`paths` tell."""
-        return bool(reads_on(self.paths(trie, np.array([state])), trie, np.array([node]), np.array([state]))[0])
+        """Whether it is known at little cost that a state allows every token below a node."""
+        return False
 
     def staying(self, trie: Trie) -> Paths:
         """The default paths of all states with a loop, for a walk that keeps states."""

@@ -53,8 +53,6 @@ _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
 #: The most work of the transitions of one mask, in units of :attr:`VisitedStates.work`.
 _MOST_WORK: Final = 5000
-#: A fast walk without kernels takes at most this part of the work. Then the walk that decides is about as fast.
-_PART_BY_LEVELS: Final = 5
 #: The work after which the cache of visited states is replaced before a walk.
 _MOST_KEPT: Final = 16 * _MOST_WORK
 #: The most work of a mask near a limit on tokens: of the transitions, and of the completions of the states that the
@@ -452,8 +450,7 @@ class LiftedAutomaton(Constraint):
         """The tokens of a state; ``None`` if a fast walk takes too much work, which it may after one that did."""
         if self.memory.was_cut:
             return None
-        kernels, trie = automaton_kernels(), self._trie
-        table = WatchedStates(self._room(), _MOST_WORK // _PART_BY_LEVELS if kernels is None else _MOST_WORK)
+        kernels, trie, table = automaton_kernels(), self._trie, WatchedStates(self._room(), _MOST_WORK)
         with suppress(TooMuchWork):
             if kernels is not None:
                 with suppress(KernelFailed):
