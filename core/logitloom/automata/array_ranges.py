@@ -1,4 +1,4 @@
-"""Concatenations of arrays and of ranges, and the different numbers of an array."""
+"""Concatenations of arrays and of ranges, the different numbers of an array, and values grouped by keys."""
 
 from __future__ import annotations
 
@@ -8,10 +8,28 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["distinct", "in_order_of_appearance", "joined", "members"]
+__all__ = ["by_key", "distinct", "in_order_of_appearance", "joined", "members"]
 
 #: An array of flags with so many times the numbers is slower than sorting them.
 _SPARSE: Final = 64
+
+
+def by_key(keys: NDArray[Any], values: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The values of each key, in their order: those of key 0 come first.
+
+    Args:
+        keys: ``[n]``, numbers below ``count``, not negative.
+        values: ``[n]``.
+        count: the number of keys.
+
+    Returns:
+        The values, ``[n]``, and where those of each key begin, ``[count + 1]`` with the end of the last.
+
+    Example:
+        >>> by_key(np.array([2, 0, 2]), np.array([7, 8, 9]), 3)
+        (array([8, 7, 9]), array([0, 1, 1, 3]))
+    """
+    return values.take(keys.argsort(kind="stable")), np.append(0, np.bincount(keys, minlength=count).cumsum())
 
 
 def distinct(numbers: NDArray[Any], size: int) -> NDArray[Any]:

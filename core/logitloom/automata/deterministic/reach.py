@@ -7,6 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import by_key, members
+
 __all__ = ["ends_reachable", "reachable", "steps_to"]
 
 #: Distances that are found by sweeps of the whole table, before edges are sorted by their targets: most automata have
@@ -57,18 +59,13 @@ def _by_predecessors(
     """:func:`steps_to` for the states that are left once the first distances are known."""
     source, column = (table[left] >= 0).nonzero()
     source = left.take(source)
-    target = table[source, column]
-    by_target = target.argsort(kind="stable")
-    source = source[by_target]
-    bounds = np.searchsorted(target[by_target], np.arange(len(table) + 1))
+    source, bounds = by_key(table[source, column], source, len(table))
     frontier = (steps[:-1] == distance).nonzero()[0]
     while len(frontier):
         distance += 1
         counts = bounds[frontier + 1] - bounds[frontier]
-        ends = counts.cumsum()
-        index = np.arange(int(ends[-1])) + (bounds[frontier] - ends + counts).repeat(counts)
         # Only what was found is looked at: a long automaton has as many levels as states.
-        before = source[index]
+        before = source[members(bounds[frontier], counts)]
         frontier = np.unique(before[steps[before] < 0])
         steps[frontier] = distance
     return steps

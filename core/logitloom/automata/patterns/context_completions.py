@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import by_key
 from logitloom.automata.patterns.boundaries import (
     BEGIN,
     END,
@@ -54,11 +55,9 @@ class PlainPositions:
         number[places, kinds] = np.arange(1, last_newline)
         self.sets, self.set_at = _sets_by_kind(nfa.chars, places.tolist(), kinds.tolist())
         read_from, leads_to = self._pairs(nfa, living, number, last_newline)
-        order = read_from.argsort(kind="stable")
         #: What may come after a position that has read a character of a kind: in one list, and where that of each
         #: position and kind begins.
-        self._after = leads_to.take(order)
-        self._begins = np.append(0, np.bincount(read_from, minlength=_BEFORE * len(alive)).cumsum())
+        self._after, self._begins = by_key(read_from, leads_to, _BEFORE * len(alive))
         self._known: dict[tuple[int, int], Positions] = {}
         source_of = np.zeros(_BEFORE * len(alive), dtype=np.int64)
         source_of[_BEFORE * places + kinds] = np.arange(1, last_newline)

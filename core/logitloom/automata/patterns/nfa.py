@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import members
+from logitloom.automata.array_ranges import by_key, members
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.patterns.char_sets import NEVER, CharSet
 from logitloom.automata.patterns.pattern import Alternation, Atomic, Characters, Concatenation, Node, Repeat
@@ -161,20 +161,19 @@ class FollowSets(dict[int, Positions]):
             return positions.repeat(len(after)), np.tile(after, len(positions))
         start, part = following
         copies, offsets = np.divmod(positions - start, len(part.following))
-        begins, targets = part._by_place
+        targets, begins = part._by_place
         counts = begins.take(offsets + 1) - begins.take(offsets)
         moved = targets.take(members(begins.take(offsets), counts)) + (copies * len(part.following)).repeat(counts)
         return positions.repeat(counts), moved
 
     @cached_property
     def _by_place(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where the edges from each position begin, and behind the last; and the positions that they lead to."""
+        """The positions that come after each position, and where those of each begin, as of :func:`.by_key`."""
         edges = self.edges()
-        counts = np.bincount(edges.sources - self._start, minlength=len(self.following))
-        by_source, begins = edges.targets.take(edges.sources.argsort(kind="stable")), counts.cumsum() - counts
+        targets, begins = by_key(edges.sources - self._start, edges.targets, len(self.following))
         at = edges.alike - self._start
-        counts = counts.take(at)
-        return np.append(0, counts.cumsum()), by_source.take(members(begins.take(at), counts))
+        counts = np.diff(begins).take(at)
+        return targets.take(members(begins.take(at), counts)), np.append(0, counts.cumsum())
 
     def chosen(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[positions]``: of the positions after each position the one of the largest size; of several the first.
@@ -208,9 +207,9 @@ class FollowSets(dict[int, Positions]):
         which = which.repeat(np.diff(begins, append=len(ids)))
         # Numbers of two bytes are sorted many times faster.
         which = which.astype(np.uint16) if len(first) < 1 << 16 else which
-        ordered, ends = which.argsort(kind="stable") + self._start, np.bincount(which).cumsum().tolist()
+        positions, ends = by_key(which, np.arange(len(ids)) + self._start, len(first))
         entries = [self.following[at] for at in begins.take(first).tolist()]
-        return [(each, ordered[begin:end]) for each, begin, end in zip(entries, [0, *ends[:-1]], ends, strict=True)]
+        return [(each, positions[at:end]) for each, (at, end) in zip(entries, pairwise(ends.tolist()), strict=True)]
 
     def described(self) -> object:
         """A description, equal for equal sets of the same pattern."""

@@ -13,10 +13,12 @@ References:
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import by_key
 from logitloom.automata.patterns.nfa import END_POSITION, NextPositions
 
 __all__ = ["position_beginnings"]
@@ -85,6 +87,5 @@ def position_beginnings(set_at: list[int], edges: NextPositions, length: int, mo
 
 def _lists_by(keys: NDArray[np.int64], values: NDArray[np.int64], count: int) -> list[list[int]]:
     """By key the values of the key."""
-    ordered = values.take(keys.argsort(kind="stable")).tolist()
-    ends = np.bincount(keys, minlength=count).cumsum().tolist()
-    return [ordered[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    ordered, begins = (each.tolist() for each in by_key(keys, values, count))
+    return [ordered[begin:end] for begin, end in pairwise(begins)]

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import distinct, members
+from logitloom.automata.array_ranges import by_key, distinct, members
 from logitloom.automata.patterns.char_sets import CharSet
 from logitloom.automata.patterns.nfa import END_POSITION, NextPositions
 from logitloom.automata.patterns.position_distances import PositionDistances
@@ -53,8 +53,8 @@ class PositionCompletions:
         self._text_at = np.array([self._texts.index(each) for each in characters]).take(self.set_at)
         #: The positions before each position, of those that are alike one, and the positions that are like each: one
         #: after the other, and where those of each begin.
-        self._before = _by(edges.targets, edges.sources, len(set_at))
-        self._alike = _by(edges.alike, np.arange(len(set_at)), len(set_at))
+        self._before = by_key(edges.targets, edges.sources, len(set_at))
+        self._alike = by_key(edges.alike, np.arange(len(set_at)), len(set_at))
         #: The positions in the order of their texts; by position its place in this order, the bytes of its text, and
         #: the position that reads the second character of the text.
         self._ranked: list[int] = []
@@ -207,11 +207,6 @@ class PositionCompletions:
             found.append(texts[text_at[position]])
             position = after[position]
         return b"".join(found)
-
-
-def _by(keys: NDArray[np.int64], values: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The values of each key, one after the other, and where those of each begin."""
-    return values.take(keys.argsort(kind="stable")), np.append(0, np.bincount(keys, minlength=count).cumsum())
 
 
 def _first_character(chars: CharSet) -> bytes:

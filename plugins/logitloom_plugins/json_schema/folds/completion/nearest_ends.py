@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import by_key
 from logitloom.automata.deterministic.reach import steps_to
 from logitloom_plugins.json_schema.folds.completion.short_contents import columns_of
 from logitloom_plugins.json_schema.values.moore_machine import Output
@@ -125,9 +126,7 @@ class NearestEnds:
     def _by_state(self) -> list[dict[Output, int]] | None:
         """Per state the outputs that can be reached, with their distances; ``None`` if they are too many."""
         source, column = (self._next >= 0).nonzero()
-        target = self._next[source, column]
-        order = target.argsort(kind="stable")
-        before, bounds = source[order], np.searchsorted(target[order], np.arange(len(self._next) + 1))
+        before, bounds = by_key(self._next[source, column], source, len(self._next))
         listed: list[dict[Output, int]] = [{} for _ in self._ends]
         queue: deque[tuple[int, Output]] = deque()
         for at, output in enumerate(self._ends):
