@@ -19,7 +19,7 @@ from logitloom import document, processors
 from logitloom.arguments import whole
 from logitloom.chain import Chain
 from logitloom.cli.default_loader import default_loader
-from logitloom.cli.schema_argument import schema_argument
+from logitloom.cli.schema_argument import file_argument, schema_argument
 from logitloom.cli.terminal import harmless, said_by_user, say
 from logitloom.context import Context
 from logitloom.errors import OptionError
@@ -365,7 +365,7 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
         "pattern": arguments.regex,
         "texts": tuple(arguments.choice) or None,
         "json_schema": None if arguments.json_schema is None else schema_argument(arguments.json_schema),
-        "grammar_text": None if arguments.grammar is None else Path(arguments.grammar),
+        "grammar_text": None if arguments.grammar is None else file_argument(arguments.grammar),
         "stop_strings": tuple(arguments.stop) or None,
     }
     shortcuts = {

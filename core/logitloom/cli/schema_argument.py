@@ -1,4 +1,4 @@
-"""A JSON Schema as an argument: a file, or a class of a module."""
+"""A JSON Schema or a grammar as an argument: a file, or a class of a module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from typing import Any
 from logitloom.errors import OptionError
 from logitloom.host.loading import is_interruption
 
-__all__ = ["schema_argument"]
+__all__ = ["file_argument", "schema_argument"]
+
+
+def file_argument(text: str) -> Path | str:
+    """A path. An empty text, of which a path would make the current folder, is left for the processor to refuse."""
+    return Path(text) if text.strip() else text
 
 
 def schema_argument(text: str) -> Any:
@@ -28,7 +33,7 @@ def schema_argument(text: str) -> Any:
         return text
     named = re.fullmatch(r"([\w.]+):([\w.]+)", text)
     if named is None or os.path.exists(text):
-        return Path(text)
+        return file_argument(text)
     module_name, path = named.groups()
     if "" not in sys.path:
         sys.path.insert(0, "")

@@ -11,7 +11,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +20,7 @@ from logitloom.chain import Chain
 from logitloom.cli.default_loader import default_model
 from logitloom.cli.generate import parse_setting
 from logitloom.cli.prefix import check_prefix, show_prefix
-from logitloom.cli.schema_argument import schema_argument
+from logitloom.cli.schema_argument import file_argument, schema_argument
 from logitloom.cli.terminal import styled, table
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
@@ -70,7 +69,7 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile with every engine, print."""
     name, source = registry.role("grammar_text" if arguments.grammar else "json_schema")
-    given = Path(arguments.file) if arguments.grammar else schema_argument(arguments.file)
+    given = file_argument(arguments.file) if arguments.grammar else schema_argument(arguments.file)
     options = {source: given} | _settings(arguments.settings, name)
     if arguments.prefix is not None:
         told = check_prefix(name, options, arguments.prefix)

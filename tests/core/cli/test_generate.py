@@ -211,6 +211,8 @@ def test_shortcuts_extend_a_document(tmp_path: Any) -> None:
         (["--regex", r"(a)\1"], "back-reference"),
         (["--stop", ""], "empty"),
         (["--json-schema", "no-schema.json"], "no-schema.json"),
+        (["--json-schema", ""], "The schema is an empty text."),
+        (["--grammar", " "], "The grammar is an empty text."),
         (["--grammar", "no-grammar.lark"], "no-grammar.lark"),
         (["--use", "no_such_thing"], "no_such_thing"),
         (["--use", "top_k", "--set", "top_k"], "NAME.OPTION=VALUE"),
