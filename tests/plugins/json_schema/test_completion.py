@@ -335,6 +335,22 @@ def test_bounds_are_at_most_two_tokens_above_the_least(name: str) -> None:
     assert 0 <= least - fewest(constraint, least) <= 2
 
 
+def test_a_text_is_counted_alike_whatever_was_counted_before() -> None:
+    constraint = SchemaConstraint(automaton("anything"), words("anything"))
+    tokens, dice, text = set(constraint.vocabulary.token_bytes), random.Random(0), b""
+    for _ in range(200):
+        text = bytes(dice.choices(b'{"a",:12} ', k=dice.randint(0, 90))) + text[dice.randint(0, len(text)) :]
+        fewest = [0]
+        for begin in reversed(range(len(text))):
+            ways = [
+                left
+                for left, size in zip(reversed(fewest), range(1, 24), strict=False)
+                if text[begin : begin + size] in tokens
+            ]
+            fewest.append(1 + min(ways))
+        assert constraint._masks.distances.farthest_end(text) == max(fewest)
+
+
 #: Texts far shorter than an ordinary limit, and tokens that are left at the end of each.
 FAR_FROM_LIMITS: dict[str, tuple[Any, Any]] = {
     "long strings": (

@@ -69,6 +69,8 @@ class TokenDistances:
         self._texts, self._vocabulary = _texts_of(vocabulary), vocabulary
         self._content, self._free, self._size = content, free_walks(vocabulary), vocabulary.size
         self._parts: dict[tuple[bytes, int, tuple[int, ...]], list[int]] = {}
+        #: The text that was counted last, with the numbers for its ends. Completions of one mask often end alike.
+        self._counted_before: tuple[bytes, list[int]] = b"", [0]
         self._least: dict[Position, int | None] = {}
         #: Of the current mask, by all but the name: the first position of :meth:`_first_alike`.
         self._alike: dict[tuple[int, Stack, ItemPosition], Position] = {}
@@ -264,8 +266,10 @@ class TokenDistances:
 
     def _fewest_of_ends(self, text: bytes) -> list[int]:
         """The fewest tokens for each end of a text, by the number of its bytes; :data:`UNKNOWN` if none write it."""
+        before, counted = self._counted_before
+        same = _common_end(text, before)
         # By the number of bytes that are left: the fewest tokens that write them.
-        fewest, end = [0], len(text)
+        fewest, end = counted[: same + 1], len(text) - same
         while end:
             begin = max(text.rfind(_SEPARATOR, max(end - _LONGEST_PART, 0), end - 1), end - _LONGEST_PART, 0)
             base = fewest[-1]
@@ -273,6 +277,7 @@ class TokenDistances:
             part = _remembered(self._parts, (text[begin : end + _LONGEST - 1], end - begin, tail), self._find_part)
             fewest += [base + each for each in part]
             end = begin
+        self._counted_before = text, fewest
         return fewest
 
     def _find_part(self, key: tuple[bytes, int, tuple[int, ...]]) -> list[int]:
@@ -387,6 +392,18 @@ def _remembered(memory: dict[Key, Entry], key: Key, find: Callable[[Key], Entry]
             memory.clear()
         memory[key] = found
     return memory[key]
+
+
+def _common_end(one: bytes, other: bytes) -> int:
+    """The number of bytes with which two texts end alike."""
+    same, most = 0, min(len(one), len(other))
+    while same < most:
+        size = (same + most + 1) // 2
+        if one.endswith(other[-size:]):
+            same = size
+        else:
+            most = size - 1
+    return same
 
 
 @kept_with_vocabulary
