@@ -429,8 +429,8 @@ class Constraint(ABC):
             least[n] = known[after]
         return ids, least
 
-    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
-        """The ids of :meth:`least_after` after which at most so many tokens are needed, sorted.
+    def allowed_within(self, state: State, most: int) -> TokenSet | None:
+        """The ids of :meth:`least_after` after which at most so many tokens are needed.
 
         ``None`` if that takes as long as :meth:`least_after`, which is asked then.
         """

@@ -212,7 +212,7 @@ class ConstraintProcessor(Processor):
             if not 0 <= node.most_after <= left[row] - 2:
                 mask = memory.mask_within(node, left[row])
                 if mask is not None:
-                    if not len(mask.ids):
+                    if mask.allowed and not len(mask.ids):
                         raise self._too_late(row, left[row], memory, node)
                     found[row] = mask
         return found

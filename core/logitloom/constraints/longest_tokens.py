@@ -91,7 +91,7 @@ class LongestTokens(Constraint):
         """
         return self.inner.least_after(state)
 
-    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+    def allowed_within(self, state: State, most: int) -> TokenSet | None:
         """The ids of :meth:`least_after`, as the inner constraint finds them."""
         return self.inner.allowed_within(state, most)
 

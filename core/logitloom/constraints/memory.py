@@ -234,7 +234,7 @@ class ConstraintMemory:
         if kept is None:
             return None
         ids = self._with_ends(kept) if self.may_end(node.state) else kept.ids
-        return MaskRow(True, ids, self.constraint.vocab_size)
+        return MaskRow(kept.allowed, ids, self.constraint.vocab_size)
 
     def allowed_within(self, node: StateNode, left: int) -> TokenSet | None:
         """The tokens after which the text can be completed in ``left`` tokens, the token and end-of-sequence included.
@@ -250,15 +250,16 @@ class ConstraintMemory:
             return None
         kept = self._kept_within(node, left - 2)
         if kept is not None and self.constraint.gives_way:
-            allowed = kept.ids[self.constraint.allowed(node.state).mask(self.constraint.vocab_size).take(kept.ids)]
-            kept = TokenSet(True, allowed) if len(allowed) else kept
+            size = self.constraint.vocab_size
+            allowed = (self.constraint.allowed(node.state).mask(size) & kept.mask(size)).nonzero()[0]
+            kept = TokenSet(True, allowed.astype(np.int32)) if len(allowed) else kept
         return kept
 
     def _kept_within(self, node: StateNode, most: int) -> TokenSet | None:
         """:meth:`allowed_within`, ids that give way included."""
         found = None if node.least_after is not None else self.constraint.allowed_within(node.state, most)
         if found is not None:
-            return TokenSet(True, found)
+            return found
         if node.least_after is None:
             node.least_after = ids, least = self.constraint.least_after(node.state)
             self._memory.note((ids, least), entries=0)
@@ -317,7 +318,7 @@ class ConstraintMemory:
         run: list[int] = []
         while not run or run[-1] not in self._eos:
             row = self.mask_within(node, left - len(run))
-            if row is not None and len(row.ids) != 1:
+            if row is not None and not (row.allowed and len(row.ids) == 1):
                 break
             following = self.forced(node) if row is None else row.ids.tolist()
             if not following:

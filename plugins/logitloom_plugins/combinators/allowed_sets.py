@@ -1,4 +1,7 @@
-"""Unions and differences of token sets. A result lists the allowed or the forbidden ids, whichever list is shorter."""
+"""Unions, intersections and differences of token sets.
+
+A result lists the allowed or the forbidden ids, whichever list is shorter.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 
 from logitloom.constraints import TokenSet
 
-__all__ = ["difference", "nothing", "selected", "union"]
+__all__ = ["difference", "intersection", "nothing", "selected", "union"]
 
 
 def _written(allowed: bool, ids: NDArray[Any], size: int) -> TokenSet:
@@ -54,6 +57,14 @@ def union(sets: Sequence[TokenSet], size: int) -> TokenSet:
     for more in forbidden[1:]:
         left = np.intersect1d(left, more, assume_unique=True)
     return _written(False, np.setdiff1d(left, allowed, assume_unique=True), size)
+
+
+def intersection(one: TokenSet, other: TokenSet, size: int) -> TokenSet:
+    """The ids of both token sets; ``size`` is the width of the logits."""
+    if one.allowed or other.allowed:
+        listed, members = (one, other) if one.allowed else (other, one)
+        return TokenSet(True, listed.ids[members.mask(size).take(listed.ids)])
+    return _written(False, np.union1d(one.ids, other.ids), size)
 
 
 def difference(members: TokenSet, removed: NDArray[Any], size: int) -> TokenSet:

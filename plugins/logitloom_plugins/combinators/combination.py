@@ -101,7 +101,6 @@ class Combination(Constraint):
         self._within = self.memory.remembering("tokens within limits", self._find_within)
         self.crossing = self.memory.remembering("tokens that end free text", self._find_crossing)
         self._crossed = self.memory.remembering("tokens that end constrained text", self._find_crossed)
-        self.nodes_of_tokens = self.memory.remembering("nodes of tokens", self._nodes_of_tokens)
         if not any(self._viable(config) for config in self._automaton.start()):
             raise VocabularyError(
                 f"No sequence of tokens of {vocabulary.name} writes a text that {owner!r} allows. Use a vocabulary "
@@ -306,7 +305,7 @@ class Combination(Constraint):
     def text_end(self, state: State) -> TextEnd:
         return self._automaton.text_end(state)
 
-    def _find_within(self, at: tuple[States, int]) -> NDArray[np.int32] | None:
+    def _find_within(self, at: tuple[States, int]) -> TokenSet | None:
         return self._distances.within(*at)
 
     # --- distance to the end --------------------------------------------------------------------------------------
@@ -326,8 +325,10 @@ class Combination(Constraint):
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         return self._distances.after(_configs(state))
 
-    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
-        """By the constraints of sections that find such tokens together, and one by one where a section ends."""
+    def allowed_within(self, state: State, most: int) -> TokenSet | None:
+        """In free text, and by the constraints of sections that find such tokens together; where a section ends, one
+        by one.
+        """
         return self._within((_configs(state), most))
 
     def most_after(self, state: State) -> int:
@@ -358,21 +359,9 @@ class Combination(Constraint):
         piece = pieces[written] if written < len(pieces) else b""
         return self._texts.ids_of(piece)[:1] if piece else []
 
-    def _nodes_of_tokens(self, section: int) -> tuple[tuple[NDArray[np.int32], TriggerMatcher.Node], ...]:
+    def nodes_of_tokens(self, section: int) -> tuple[tuple[NDArray[np.int32], TriggerMatcher.Node], ...]:
         """The tokens that lead the trigger matcher of a section from its root to another node, grouped by this node."""
-        strings, texts = self._anywhere[section][0], self._texts
-        left = np.ones(self.vocabulary.size, dtype=bool)
-        left[_holding(self.vocabulary, strings)] = False
-        begun = {text[:size] for text in strings for size in range(1, min(len(text), texts.longest + 1))}
-        found: list[tuple[NDArray[np.int32], TriggerMatcher.Node]] = []
-        # The node is the longest of the beginnings with which a token ends.
-        for prefix in sorted(begun, key=lambda prefix: (-len(prefix), prefix)):
-            ids = texts.ending_with(prefix)
-            ids = ids[left[ids]]
-            if len(ids):
-                left[ids] = False
-                found.append((ids, (prefix, False)))
-        return tuple(found)
+        return _ending_in(self.vocabulary, self._anywhere[section][0])
 
     def tokens_within(self, section: int, begun: Iterable[tuple[int, int]]) -> list[tuple[int, bytes]]:
         """The tokens, with their texts, that write the next part of a begun string that ends the section."""
@@ -392,9 +381,9 @@ class Combination(Constraint):
         """The tokens that continue a configuration, the distinct states after them, and per token the state's index."""
         return self._lifted.successors(frozenset({config}))  # type: ignore[return-value]
 
-    def inside(self, config: SectionConfiguration) -> NDArray[np.int32]:
+    def inside(self, config: SectionConfiguration) -> TokenSet:
         """The tokens that stay in the section of a configuration, without special tokens that are strings."""
-        return self._of_text(config, self._automaton.parts[config.section]).listed(self.vocab_size)
+        return self._of_text(config, self._automaton.parts[config.section])
 
     def _find_crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
         """The tokens that complete a string that ends free text, the states after them, and per token a state's index.
@@ -618,6 +607,25 @@ def _all_texts(vocabulary: Vocabulary) -> bytes:
 def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
     """The tokens that contain one of several strings."""
     return _together([token_texts(vocabulary).holding(string) for string in strings])
+
+
+@kept_with_vocabulary
+def _ending_in(
+    vocabulary: Vocabulary, strings: tuple[bytes, ...]
+) -> tuple[tuple[NDArray[np.int32], TriggerMatcher.Node], ...]:
+    """The tokens that contain none of several strings and end with a beginning of one, grouped by the longest one."""
+    texts = token_texts(vocabulary)
+    left = np.ones(vocabulary.size, dtype=bool)
+    left[_holding(vocabulary, strings)] = False
+    begun = {text[:size] for text in strings for size in range(1, min(len(text), texts.longest + 1))}
+    found: list[tuple[NDArray[np.int32], TriggerMatcher.Node]] = []
+    for prefix in sorted(begun, key=lambda prefix: (-len(prefix), prefix)):
+        ids = texts.ending_with(prefix)
+        ids = ids[left[ids]]
+        if len(ids):
+            left[ids] = False
+            found.append((ids, (prefix, False)))
+    return tuple(found)
 
 
 def _tags_in(text: bytes, shown: Mapping[bytes, Sequence[int]]) -> Tags:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.constraints import UNKNOWN, Constraint
+from logitloom.constraints import UNKNOWN, Constraint, TokenSet
+from logitloom_plugins.combinators.allowed_sets import difference, intersection, nothing, selected, union
 from logitloom_plugins.combinators.characters import missing_after
 from logitloom_plugins.combinators.section_automaton import SectionAutomaton, SectionConfiguration, States
 from logitloom_plugins.combinators.triggers import TriggerMatcher, textless_ids
@@ -201,27 +202,43 @@ class Distances:
     def after(self, configs: frozenset[SectionConfiguration]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids (ids that give way included), and :meth:`least` after each."""
         combination = self._combination
-        needed = self._needed(dict.fromkeys(configs))
+        needed = np.min([self._after_one(config) for config in configs], axis=0)
         ids = combination.allowed(configs).listed(combination.vocab_size)
         if combination.gives_way:
             ids = np.union1d(ids, (needed < UNKNOWN).nonzero()[0]).astype(np.int32)
         return ids, needed.take(ids).astype(np.int32)
 
-    def within(self, configs: frozenset[SectionConfiguration], most: int) -> NDArray[np.int32] | None:
+    def within(self, configs: frozenset[SectionConfiguration], most: int) -> TokenSet | None:
         """The ids of :meth:`after` after which at most so many tokens are needed; ``None`` if no constraint tells."""
         inside = {config: self._inner_within(config, most) for config in configs}
         if all(found is None for found in inside.values()):
             return None
         combination = self._combination
-        fit = self._needed(inside) <= most
+        size = combination.vocab_size
+        found = union([self._one_within(config, kept, most) for config, kept in inside.items()], size)
         if combination.longest and not combination.gives_way:
-            fit &= combination.allowed(configs).mask(combination.vocab_size)
-        return fit.nonzero()[0].astype(np.int32)
+            return intersection(found, combination.allowed(configs), size)
+        return found
 
-    def _inner_within(self, config: SectionConfiguration, most: int) -> NDArray[np.int32] | None:
-        """The ids that stay in a section and fit, as its constraint finds them."""
+    def _one_within(self, config: SectionConfiguration, kept: TokenSet | None, most: int) -> TokenSet:
+        """The tokens of one configuration that fit; ``kept`` are those of :meth:`_inner_within`."""
+        combination = self._combination
+        size = combination.vocab_size
+        if kept is None:
+            return selected((self._after_one(config) <= most).nonzero()[0])
+        crossing, needed, others = self._across(config)
+        fitting = [token for token in others if self._after_token(config, token) <= most]
+        kept = difference(kept, np.array([*others], dtype=np.int32), size) if others else kept
+        return union([kept, selected(crossing[needed <= most]), selected(fitting)], size)
+
+    def _inner_within(self, config: SectionConfiguration, most: int) -> TokenSet | None:
+        """The tokens that stay in a section and fit: of free text, or as the constraint of the section finds them."""
         inner, part = self._constraints[config.section], self._parts[config.section]
-        if inner is None or part.matcher is not None or not _is_inside(config, part):
+        if not _is_inside(config, part):
+            return None
+        if inner is None:
+            return self._text_within(config, part, most)
+        if part.matcher is not None:
             return None
         least = np.append(np.arange(most + 1), UNKNOWN - 1)
         fits = self._from_inner(config.section, config.spent + 1, least) <= most
@@ -229,79 +246,88 @@ class Distances:
         # A section that is left with a budget spent may need fewer tokens where its inner text needs more.
         return inner.allowed_within(config.state, count - 1) if fits[:count].all() and count <= most + 1 else None
 
-    def _needed(self, inside: dict[SectionConfiguration, NDArray[np.int32] | None]) -> NDArray[np.int64]:
-        """``[vocab_size]``: :meth:`least` after each token, :data:`UNKNOWN` if not allowed.
+    def _text_within(self, config: SectionConfiguration, part: SectionAutomaton, most: int) -> TokenSet:
+        """The tokens that stay in free text and fit."""
+        combination, section = self._combination, config.section
+        inside: TokenSet = combination.inside(config)
+        if part.matcher is None or config.node is None:
+            return inside if self._from_inner(section, config.spent + 1, np.zeros(1))[0] <= most else nothing()
+        left = _left(part, config.spent + 1)
+        groups = self._nodes_after(section, config.node)
+        fits = self._from_text(section, next(groups)[1], left) <= most
+        others = np.zeros(combination.vocab_size, dtype=bool)
+        for tokens, node in groups:
+            others[tokens] = (self._from_text(section, node, left) <= most) != fits
+        found = others.nonzero()[0].astype(np.int32)
+        size = combination.vocab_size
+        return difference(inside, found, size) if fits else intersection(inside, TokenSet(True, found), size)
 
-        Args:
-            inside: the configurations, each with the ids of :meth:`_inner_within`, after which the number is 0.
-        """
-        needed = np.full(self._combination.vocab_size, UNKNOWN, dtype=np.int64)
-        for config, kept in inside.items():
-            np.minimum(needed, self._after_one(config, kept), out=needed)
-        return needed
-
-    def _after_one(self, config: SectionConfiguration, kept: NDArray[np.int32] | None) -> NDArray[np.int64]:
+    def _after_one(self, config: SectionConfiguration) -> NDArray[np.int64]:
         """``[vocab_size]``: :meth:`least` after each token of one configuration, :data:`UNKNOWN` if not allowed."""
         combination = self._combination
         needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int64)
         part = self._parts[config.section]
         if _is_inside(config, part):
-            others: Iterable[int] = self._stay(config, part, needed, kept)
+            self._stay(config, part, needed)
+            crossing, after, others = self._across(config)
+            needed[crossing] = np.minimum(needed[crossing], after)
         elif part.follows and config.exit < 0 and config.hold < 0:
-            others = ()
+            others = self._apart(config)
             ids, states, which = combination.successors(config)
             needed[ids] = np.array([self.least(state) for state in states], dtype=np.int64).take(which)
         else:
-            others = combination.of_configuration(config).listed(combination.vocab_size).tolist()
-        for token in {*others, *combination.special_tokens(config), *self._next_pieces(config)}:
-            needed[token] = self.least(combination.read([config], token)[0])
+            others = {*combination.of_configuration(config).listed(combination.vocab_size).tolist()}
+            others |= self._apart(config)
+        for token in others:
+            needed[token] = self._after_token(config, token)
         return needed
 
-    def _stay(
-        self,
-        config: SectionConfiguration,
-        part: SectionAutomaton,
-        needed: NDArray[np.int64],
-        kept: NDArray[np.int32] | None,
-    ) -> list[int]:
-        """Set the tokens needed after each token that stays in the section; return the tokens that leave the
-        section.
+    def _after_token(self, config: SectionConfiguration, token: int) -> int:
+        return self.least(self._combination.read([config], token)[0])
+
+    def _apart(self, config: SectionConfiguration) -> set[int]:
+        """The tokens that are read one by one: those of special tokens, and the next ones of begun strings."""
+        return {*self._combination.special_tokens(config), *self._next_pieces(config)}
+
+    def _across(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int64], set[int]]:
+        """The tokens in which a string that ends the section of a configuration begins, or in which free text ends, the
+        tokens needed after each, and the tokens that are read one by one.
         """
+        others = self._apart(config)
+        if self._constraints[config.section] is None and config.node is not None:
+            return (*self._crossing_from(config), others)
+        ids, needed, known = list[int](), list[int](), dict[States, int]()
+        for tokens, reached in self._combination.crossed(config):
+            if self._automaton.decided:  # which readings remain depends on all of them
+                others.update(tokens)
+                continue
+            if reached not in known:
+                known[reached] = self.least(reached)
+            ids += tokens
+            needed += [known[reached]] * len(tokens)
+        return np.array(ids, dtype=np.int32), np.array(needed, dtype=np.int64), others
+
+    def _stay(self, config: SectionConfiguration, part: SectionAutomaton, needed: NDArray[np.int64]) -> None:
+        """Set the tokens needed after each token that stays in the section."""
         combination, section = self._combination, config.section
         inner = self._constraints[section]
-        others, free = list[int](), np.zeros(combination.vocab_size, dtype=bool)
-        if kept is not None:
-            needed[kept] = 0
-        elif inner is None:
-            free[combination.inside(config)] = True
+        free = np.zeros(combination.vocab_size, dtype=bool)
+        if inner is None:
+            free = combination.inside(config).mask(combination.vocab_size)
             needed[free] = self._from_inner(section, config.spent + 1, np.zeros(1))[0]
         else:
             ids, least = inner.least_after(config.state)
             if part.matcher is not None:
-                free[combination.inside(config)] = True
-                ids, least = ids[free[ids]], least[free[ids]]
-                free[:] = False
+                inside = combination.inside(config).mask(combination.vocab_size)[ids]
+                ids, least = ids[inside], least[inside]
                 free[ids[least == 0]] = True
             needed[ids] = self._from_inner(section, config.spent + 1, least)
-        known: dict[States, int] = {}
-        for tokens_across, reached in combination.crossed(config):
-            if self._automaton.decided:  # which readings remain depends on all of them
-                others += tokens_across
-                continue
-            if reached not in known:
-                known[reached] = self.least(reached)
-            for token in tokens_across:
-                needed[token] = min(int(needed[token]), known[reached])
         if part.matcher is not None and config.node is not None:
             left = _left(part, config.spent + 1)
             for tokens, node in self._nodes_after(section, config.node):
                 tokens = tokens[free[tokens]]
                 if len(tokens):
                     needed[tokens] = self._from_text(section, node, left)
-            if inner is None:
-                crossing, after = self._crossing_from(config)
-                needed[crossing] = after
-        return others
 
     def _crossing_from(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The tokens that end free text, and the tokens needed after each; a budget plays no part in the result."""
@@ -323,7 +349,7 @@ class Distances:
         assert matcher is not None
         yield np.arange(combination.vocab_size, dtype=np.int32), (b"", False)
         yield from combination.nodes_of_tokens(section)
-        yield textless_ids(combination.vocabulary, combination.vocab_size).astype(np.int32), node
+        yield textless_ids(combination.vocabulary, combination.vocab_size), node
         for token, text in combination.tokens_within(section, matcher.rests(node)):
             at, done = node, -1
             for byte in text:

@@ -67,7 +67,7 @@ class AtTokens(Constraint):
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         return self.inner.least_after(_within(state).state)
 
-    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+    def allowed_within(self, state: State, most: int) -> TokenSet | None:
         return self.inner.allowed_within(_within(state).state, most)
 
     def most_after(self, state: State) -> int:

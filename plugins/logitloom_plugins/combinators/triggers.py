@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.errors import OptionError, VocabularyError
+from logitloom.vocabulary import kept_with_vocabulary
 
 __all__ = ["TokenTexts", "TriggerMatcher", "check_triggers", "textless_ids", "token_texts", "trigger_texts"]
 
@@ -213,9 +214,10 @@ def token_texts(vocabulary: Vocabulary) -> TokenTexts:
     return TokenTexts(vocabulary)
 
 
-def textless_ids(vocabulary: Vocabulary, vocab_size: int) -> NDArray[np.intp]:
-    """``[n] int``: the ids below ``vocab_size`` that have no bytes, without end-of-sequence ids."""
+@kept_with_vocabulary
+def textless_ids(vocabulary: Vocabulary, vocab_size: int) -> NDArray[np.int32]:
+    """``[n] int32``: the ids below ``vocab_size`` that have no bytes, without end-of-sequence ids."""
     written = np.zeros(vocab_size, dtype=bool)
     written[: vocabulary.size] = np.diff(vocabulary.offsets) > 0
     written[[token for token in vocabulary.eos if token < vocab_size]] = True
-    return np.flatnonzero(~written)
+    return np.flatnonzero(~written).astype(np.int32)

@@ -176,7 +176,7 @@ class AfterPrompt(Constraint):
         """As the inner constraint says, the tokens of the rest included."""
         return self._of(state).least_after(state)
 
-    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+    def allowed_within(self, state: State, most: int) -> TokenSet | None:
         """As the inner constraint says, the tokens of the rest included."""
         return self._of(state).allowed_within(state, most)
 

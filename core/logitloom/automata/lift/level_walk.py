@@ -31,6 +31,7 @@ __all__ = [
     "level_walk",
     "one_by_one",
     "token_set_of",
+    "token_set_of_mask",
     "walked_set",
 ]
 
@@ -305,9 +306,15 @@ def token_set_of(ids: NDArray[np.int32], size: int) -> TokenSet:
     """The token set of some ids, each once, in any order."""
     if 2 * len(ids) <= size:
         return TokenSet(True, in_order(ids, size))
-    mask = np.ones(size, dtype=bool)
-    mask[ids] = False
-    return TokenSet(False, mask.nonzero()[0].astype(np.int32))
+    mask = np.zeros(size, dtype=bool)
+    mask[ids] = True
+    return token_set_of_mask(mask)
+
+
+def token_set_of_mask(members: NDArray[np.bool_]) -> TokenSet:
+    """The token set of the ids where ``[size] bool`` is true."""
+    allowed = 2 * int(np.count_nonzero(members)) <= len(members)
+    return TokenSet(allowed, (members if allowed else ~members).nonzero()[0].astype(np.int32))
 
 
 def in_order(ids: NDArray[np.int32], size: int) -> NDArray[np.int32]:

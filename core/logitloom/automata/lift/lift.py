@@ -22,7 +22,7 @@ from logitloom.automata.array_ranges import distinct, in_order_of_appearance
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.compiled_walk import compiled_set
-from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_of, walked_set
+from logitloom.automata.lift.level_walk import WalkTable, level_walk, token_set_of, token_set_of_mask, walked_set
 from logitloom.automata.lift.lift_memory import MOST_VISITED_BYTES, LiftMemory
 from logitloom.automata.lift.tokens_within import tokens_within, tokens_within_characters
 from logitloom.automata.lift.trie import Trie, vocabulary_trie
@@ -261,7 +261,7 @@ class LiftedAutomaton(Constraint):
         allowed = (by_id >= 0).nonzero()[0]
         return allowed.astype(np.int32), by_id.take(allowed)
 
-    def allowed_within(self, state: State, most: int) -> NDArray[np.int32] | None:
+    def allowed_within(self, state: State, most: int) -> TokenSet | None:
         """Found by a walk that looks at tokens one by one only where they decide; of automata with ``near_end`` alone.
 
         The work is bounded as for :meth:`least_after`. The tokens with which the completion of the text can begin are
@@ -271,17 +271,17 @@ class LiftedAutomaton(Constraint):
         if near is None or (self._must_end and self._automaton.must_end(state)):
             return None
         if most < 0:
-            return _NO_IDS
+            return TokenSet(True, _NO_IDS)
         memory = self.memory
         known = memory.within.get((state, most))
         if known is None:
             known = self._within(state, most, near)
-            known.setflags(write=False)
-            memory.note(known)
+            known.ids.setflags(write=False)
+            memory.note(known.ids)
             memory.within[state, most] = known
         return known
 
-    def _within(self, state: State, most: int, near: NearEnd) -> NDArray[np.int32]:
+    def _within(self, state: State, most: int, near: NearEnd) -> TokenSet:
         trie = self._trie
         account, table = self._near_a_limit()
 
@@ -290,23 +290,21 @@ class LiftedAutomaton(Constraint):
 
         between = near.bound_between(state)
         if between is not None and between <= most:
-            fit = self.allowed(state).mask(self.vocab_size).copy()
+            fit = self.allowed(state).mask(self.vocab_size)
             fit[trie_walk.tokens_at(trie, trie.within.nonzero()[0])[0]] = False
             fit[self._free] = False
             fit[tokens_within_characters(trie, table, state, near, most, fits)] = True
-            found = fit.nonzero()[0].astype(np.int32)
         else:
-            found = tokens_within(trie, table, state, near, self._layers(near, most), most, fits)
+            fit = np.zeros(self.vocab_size, dtype=bool)
+            fit[tokens_within(trie, table, state, near, self._layers(near, most), most, fits)] = True
         text = self._automaton.completion(state) or b""
         beginnings, at = trie_walk.tokens_at(trie, np.array(trie_walk.nodes_along(trie, text), dtype=np.int64))
-        rests = [self._fewest_tokens(text[index + 1 :]) for index in at.tolist()]
-        along = [
-            token for token, rest in zip(beginnings.tolist(), rests, strict=True) if rest is not None and rest <= most
-        ]
+        for token, index in zip(beginnings.tolist(), at.tolist(), strict=True):
+            rest = self._fewest_tokens(text[index + 1 :])
+            fit[token] |= rest is not None and rest <= most
         here = self.least_tokens(state)
-        free = self._free if here is not None and here <= most else _NO_IDS
-        ids = np.concatenate([found, np.array(along, dtype=np.int32), free])
-        return distinct(ids, self.vocab_size).astype(np.int32)
+        fit[self._free] = here is not None and here <= most
+        return token_set_of_mask(fit)
 
     def _layers(self, near: NearEnd, most: int) -> tuple[Layers, Layers]:
         known = self.memory.layers.get(most)

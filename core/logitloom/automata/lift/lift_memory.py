@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from logitloom.automata.lift.visited import VisitedStates
 from logitloom.contract import ByteAutomaton, Layers, State, TokenSet
 from logitloom.state_memory import StateMemory
@@ -42,7 +39,7 @@ class LiftMemory(StateMemory):
         self.sets: dict[State, TokenSet] = self.table("token sets")
         self.shared: dict[object, TokenSet] = self.table("shared token sets")
         self.parts: dict[State, tuple[TokenSet, bool]] = self.table("parts of token sets")
-        self.within: dict[tuple[State, int], NDArray[np.int32]] = self.table("tokens within limits")
+        self.within: dict[tuple[State, int], TokenSet] = self.table("tokens within limits")
         self.layers: dict[int, tuple[Layers, Layers]] = self.table("layers near limits")
         self.least: dict[State, int | None] = self.table("least tokens")
         self.ends: dict[State, bool] = self.table("ends")
