@@ -41,6 +41,8 @@ FIRST_CASE = ("jax", "mlx", "torch")
 FIRST_PARAMETERS = {"jax": 1}
 #: On a library that compiles each operation for each shape: one of how many checks of a suite, in turn over the suites.
 TURNS = {"jax": 4}
+#: Of a test that is marked ``long``, one of how many cases is tried, but in ``exhaustive``.
+LONG = 4
 #: How many tests of a file are in the smoke set, which runs in seconds, and what a test of it does without.
 SMOKE = 2
 SLOW_FIXTURES = {"smollm2"}
@@ -70,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "promised": "needs a library beside NumPy that the environment promises (added)",
         "extras": "needs an optional package that is no array library",
         "exhaustive": "an exhaustive or statistical run, only in the environment of that name",
-        "long": "takes more than half a second, so it is not in the smoke set",
+        "long": "takes more than half a second: not in the smoke set; of its cases, one in four by default",
         "smoke": "the first case of the first tests of a file, on NumPy alone: a folder takes seconds (added)",
     }
     for name, meaning in markers.items():
@@ -149,6 +151,9 @@ def _is_smoke(item: pytest.Item, tests: set[str]) -> bool:
 def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tuple[str, str]]) -> bool:
     """Whether other cases by default stand for this one, which is then left to the environment ``exhaustive``.
 
+    Of a test that is marked ``long``, with each library and package, one of each four: the first of the first four, the
+    second of the next, and so on, so that the values of several parameters take turns.
+
     NumPy makes every check of the kit with every case. Other libraries, which compile or dispatch each operation, make
     checks with the first case of a suite. JAX, which compiles each operation for each shape, makes every fourth check
     of a suite, in turn over the suites, so that suites together make all; and the first case of other tests.
@@ -159,9 +164,14 @@ def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tup
         seen: how many cases of a test were met on a library; this one is added.
     """
     library = next((value for value in params.values() if isinstance(value, str) and value in FIRST_CASE), None)
+    test, cases = item.nodeid.split("[")[0], getattr(getattr(item, "cls", None), "cases", None)
+    if item.get_closest_marker("long"):
+        needs = " ".join(sorted({str(value) for value in params.values()}.intersection((*LIBRARIES, *PACKAGES))))
+        four, place = divmod(seen[test, needs], LONG)
+        seen[test, needs] += 1
+        return place != four % LONG
     if library is None:
         return False
-    test, cases = item.nodeid.split("[")[0], getattr(getattr(item, "cls", None), "cases", None)
     if cases is not None and "case" in params:
         is_other_turn = crc32(test.encode()) % TURNS.get(library, 1) != 0
         return is_other_turn or params["case"] != next(iter(cases))

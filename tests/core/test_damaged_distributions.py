@@ -54,6 +54,7 @@ def ran(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_other_plugins_load(site: Path, case: str) -> None:
     code = "from logitloom import processors as p; print(p.load(('top_k', {'k': 2})), [r.name for r in p.available()])"
     done = ran(site, "-c", code)
@@ -63,6 +64,7 @@ def test_other_plugins_load(site: Path, case: str) -> None:
         assert ("'halve'" in done.stdout) == ("halve" in str(FILES[case][1]))
 
 
+@pytest.mark.long
 def test_the_doctor_names_what_cannot_be_read(site: Path, case: str) -> None:
     done = ran(site, "-m", "logitloom.cli.main", "doctor", "--json")
     report = json.loads(done.stdout)

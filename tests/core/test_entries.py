@@ -215,6 +215,7 @@ def test_the_right_arguments_are_taken(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "argument"), [(name, argument) for name, entry in ENTRIES.items() for argument in entry.given]
 )
+@pytest.mark.long
 def test_any_argument_is_taken_or_refused_with_a_sentence(name: str, argument: str) -> None:
     raw = {}
     for kind, value in VALUES.items():

@@ -285,6 +285,7 @@ def options_of_all() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "option"), options_of_all())
+@pytest.mark.long
 def test_any_value_of_any_option_is_taken_or_refused_with_a_sentence(name: str, option: str) -> None:
     for value in VALUES:
         try:

@@ -102,6 +102,7 @@ class VllmRows:
 
 @pytest.mark.parametrize("nesting", NESTED)
 @pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.long
 def test_rows_of_vllm_are_those_of_the_built_in(name: str, nesting: str) -> None:
     walks = [VllmRows(chain) for chain in loaded(name, nesting, VOCABULARY)]
     dice = np.random.default_rng(2)

@@ -117,6 +117,7 @@ def points(draw: random.Random, count: int) -> Iterator[int]:
 
 @pytest.mark.parametrize("least", [FEW, pytest.param(MANY, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.long
 def test_a_chain_is_usable_after_an_interruption_at_any_instruction(name: str, least: int) -> None:
     if name == "llguidance":
         pytest.importorskip("llguidance")

@@ -376,6 +376,7 @@ def check(cell: Cell, entry_point: str, run: Callable[[Cell], None]) -> None:
         for name, suite in SUITES.items()
     ],
 )
+@pytest.mark.long
 def test_every_entry_point_takes_a_processor_or_says_why_not(processor: str, limit: int | None, tmp_path: Path) -> None:
     for name, run in ENTRIES.items():
         check(Cell(SUITES[processor], tmp_path, limit), name, run)

@@ -24,6 +24,7 @@ SPECS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", SPECS)
+@pytest.mark.long
 def test_vocabularies_out_of_use_are_given_back(name: str) -> None:
     alive: list[weakref.ref[Vocabulary]] = []
     for number in range(3 * _MOST_KEPT):

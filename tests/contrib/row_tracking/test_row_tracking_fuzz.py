@@ -83,6 +83,7 @@ def disturb(rng: random.Random, slots: list[Request], waiting: list[Request]) ->
 
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.long
 def test_rows_that_an_engine_shuffles_are_what_they_are_alone(name: str, seed: int) -> None:
     rng = random.Random(seed)
     chain = processors.load(*CHAINS[name], debug=False)

@@ -63,6 +63,7 @@ def _known_sets():
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.long
 def test_hostile_patterns_end_in_time(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -45,6 +45,7 @@ def ran(*command: str, folder: Path, **changes: str | None) -> subprocess.Comple
     ],
     ids=lambda changes: "-".join(changes),
 )
+@pytest.mark.long
 def test_a_step_is_the_same(changes: dict[str, str | None], tmp_path: Path) -> None:
     done = ran("-c", STEP, folder=tmp_path, **changes)
     assert done.stdout == "[[False, True, False]]\n", done.stderr

@@ -173,6 +173,7 @@ def ran(*command: str, shell: str = "") -> subprocess.CompletedProcess[str]:
         ("2> /dev/full > /dev/full", 1, ""),
     ],
 )
+@pytest.mark.long
 def test_output_that_nobody_takes_is_no_traceback(shell: str, code: int, said: str) -> None:
     done = ran("plugins", shell=shell)
     assert done.returncode == code
@@ -195,6 +196,7 @@ def test_an_encoding_without_a_character_is_no_traceback(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("after", [0.08, 0.2, 0.4])
+@pytest.mark.long
 def test_an_early_interruption_is_no_traceback(after: float) -> None:
     code = "import logitloom_command, sys; print('begun', flush=True); sys.exit(logitloom_command.main())"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

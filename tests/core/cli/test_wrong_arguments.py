@@ -78,6 +78,7 @@ def check(code: int, said: str, arguments: list[str]) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", WITH_FILE)
+@pytest.mark.long
 def test_any_file_is_read_or_refused_with_a_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_any_file_is_read_or_refused_with_a_sentence(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", WITH_VALUE)
+@pytest.mark.long
 def test_any_value_of_an_argument_is_taken_or_refused_with_a_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

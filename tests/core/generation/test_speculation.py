@@ -66,6 +66,7 @@ RULES: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("rules", RULES)
 @given(seed=st.integers(0, 10_000), width=st.integers(0, 6), share=st.floats(0, 1))
+@pytest.mark.long
 def test_whatever_is_drafted_the_text_is_the_same(rules: str, seed: int, width: int, share: float) -> None:
     generator = generator_for(*RULES[rules])
     right, dice = oracle(generator, width), np.random.default_rng(seed)

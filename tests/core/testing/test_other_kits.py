@@ -384,6 +384,7 @@ ENGINES = {
 
 
 @pytest.mark.parametrize("check", ENGINES)
+@pytest.mark.long
 def test_broken_adapters_are_found(check: str) -> None:
     assert failure(SOUND, check) is None
     assert failure(ENGINES[check], check) is not None

@@ -249,6 +249,7 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_kernels")
 @pytest.mark.parametrize(("name", "fault"), PROCESSORS, ids=names(PROCESSORS))
+@pytest.mark.long
 def test_faults_in_processors_are_found(monkeypatch: pytest.MonkeyPatch, name: str, fault: Fault) -> None:
     suite, plugin = suite_of(name), registry.load_plugin("processors", name)
     own = importlib.import_module(plugin.__module__)

@@ -38,6 +38,7 @@ def decoded(chain: Any, rows: int, asarray: Any) -> list[np.ndarray[Any, Any]]:
         ("xtc", {"threshold": 0.02, "probability": 0.7}),
     ],
 )
+@pytest.mark.long
 def test_a_processor_compiles_few_functions_for_a_number_of_rows(name: str, options: dict[str, Any]) -> None:
     chain = processors.load((name, options))
     for rows in (2, 3):

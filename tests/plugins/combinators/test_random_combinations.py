@@ -108,6 +108,7 @@ def check_walks(seeds: range, vocabulary: Vocabulary, walks: int) -> None:
 
 @pytest.mark.parametrize("part", first(2, range(10)))
 @pytest.mark.parametrize("vocabulary", [BYTES, PAIRS], ids=["bytes", "pairs"])
+@pytest.mark.long
 def test_every_finished_text_is_accepted(vocabulary: Vocabulary, part: int) -> None:
     check_walks(range(50 * part, 50 * part + 50), vocabulary, walks=2)
 
@@ -125,6 +126,7 @@ def sequences(most: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("seed", first(12, range(40)))
+@pytest.mark.long
 def test_masks_equal_brute_force(seed: int) -> None:
     """A token is allowed exactly if some sequence of tokens completes the text."""
     draw = random.Random(seed)
@@ -135,6 +137,7 @@ def test_masks_equal_brute_force(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", first(3, range(8)))
+@pytest.mark.long
 def test_masks_of_combinations_beside_constraints_equal_brute_force(seed: int) -> None:
     """A combination and a constraint that are satisfied together, inside another combination."""
     draw = random.Random(seed)

@@ -234,11 +234,13 @@ def within_limits(node: Node, limits: range) -> None:
 
 
 @pytest.mark.parametrize("name", BUDGETS)
+@pytest.mark.long
 def test_a_budget_leaves_room_for_what_comes_after_it(name: str) -> None:
     within_limits(BUDGETS[name], range(1, 7))
 
 
 @pytest.mark.parametrize("seed", first(16, range(120)))
+@pytest.mark.long
 def test_each_token_within_a_limit_leads_to_a_text_that_fits(seed: int) -> None:
     draw, depth = random.Random(f"limit {seed}"), 1 + seed % 3
     node = drawn(draw, depth)

@@ -62,6 +62,7 @@ def check_time(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ADVERSARIAL)
+@pytest.mark.long
 def test_adversarial_schemas_end_in_time(name: str) -> None:
     check_time(ADVERSARIAL[name])
 

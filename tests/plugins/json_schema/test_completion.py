@@ -155,6 +155,7 @@ DIFFERENT: dict[str, tuple[Any, int]] = {
 
 @pytest.mark.parametrize("escapes", ["any", "minimal", "ascii"])
 @pytest.mark.parametrize("name", DIFFERENT)
+@pytest.mark.long
 def test_completions_of_different_items_count_down_at_every_byte(name: str, escapes: str) -> None:
     items, least = DIFFERENT[name]
     schema = SchemaAutomaton(
@@ -206,6 +207,7 @@ def words(name: str) -> Vocabulary:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("more", [0, 1, 4])
+@pytest.mark.long
 def test_texts_are_finished_within_each_number_of_tokens(name: str, more: int) -> None:
     inner = SchemaConstraint(automaton(name), words(name))
     least = inner.least_tokens(inner.start())
@@ -228,6 +230,7 @@ def test_texts_are_finished_within_each_number_of_tokens(name: str, more: int) -
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize(("policy", "ways"), [("flexible", 1 << 12), ("json_dumps", 1 << 12), ("json_dumps", 0)])
+@pytest.mark.long
 def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_cheap_one(
     name: str, policy: str, ways: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +294,7 @@ LAID_OUT: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", LAID_OUT)
 @pytest.mark.parametrize("indent", [None, 2, 4])
+@pytest.mark.long
 def test_no_token_of_a_laid_out_text_leads_beyond_the_bound(name: str, indent: int | None) -> None:
     schema, value = LAID_OUT[name]
     text = json.dumps(value, indent=indent).encode()

@@ -76,6 +76,7 @@ def automata() -> list[MooreMachine]:
 
 
 @pytest.mark.parametrize("automaton", automata())
+@pytest.mark.long
 def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(automaton: MooreMachine) -> None:
     itself = np.arange(automaton.states)
     found = states_above_ascii(automaton.next, automaton.byte_class, itself)
@@ -89,6 +90,7 @@ def test_where_every_character_above_ascii_leads_is_what_its_ranges_say(automato
 
 
 @pytest.mark.parametrize("automaton", automata())
+@pytest.mark.long
 def test_the_characters_that_end_runs_are_those_that_a_state_after_some_text_cannot_read(
     automaton: MooreMachine,
 ) -> None:

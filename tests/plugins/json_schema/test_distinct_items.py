@@ -222,6 +222,7 @@ def test_names_come_once_in_items() -> None:
 
 
 @pytest.mark.parametrize("schema", LARGE)
+@pytest.mark.long
 def test_masks_are_those_of_brute_force(schema: Any) -> None:
     vocabulary = mixed()
     tokens = NumberedTokens(compile_schema(schema), vocabulary)

@@ -115,6 +115,7 @@ def test_ten_megabytes_of_schema_end_in_an_answer_or_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.long
 def test_decoding_a_hostile_schema_ends_in_an_answer_or_an_error(name: str) -> None:
     begin = time.monotonic()
     try:

@@ -65,6 +65,7 @@ def test_ends_of_strings_of_any_characters_take_no_search(lengths: dict[str, obj
 
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
 def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
     content, dice = content_of({"type": "string", "pattern": pattern, **bounds}), random.Random(pattern)
     if content is None:
@@ -84,6 +85,7 @@ def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["^(\\w+ ){0,40}$", "^(ab|cde)*$", "^é{3,}x", ".{10}"])
+@pytest.mark.long
 def test_a_text_is_read_off_the_states_without_a_question_for_each_byte(
     pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ SCHEMAS: list[Any] = [
 @pytest.mark.parametrize(("policy", "escapes"), [("compact", "any"), ("flexible", "any"), ("one_space", "minimal"),
                                                  ("compact", "ascii"), ("json_dumps", "any")])  # fmt: skip
 @pytest.mark.parametrize("place", range(len(SCHEMAS)))
+@pytest.mark.long
 def test_a_row_allows_what_can_be_taken_and_nothing_else(place: int, policy: str, escapes: str) -> None:
     vocabulary = mixed()
     machine = compile_schema(SCHEMAS[place], SchemaOptions(Whitespace(policy, 2), escapes))

@@ -80,6 +80,7 @@ def refused(*given: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.long
 def test_another_process_finds_nothing_again_and_reads_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

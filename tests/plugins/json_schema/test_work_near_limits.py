@@ -270,6 +270,7 @@ JUDGED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", JUDGED)
 @pytest.mark.parametrize("escapes", ["any", "ascii"])
+@pytest.mark.long
 def test_names_that_make_no_difference_are_counted_together(
     name: str, escapes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +350,7 @@ def test_strings_with_which_no_item_comes_again_are_walked_together(monkeypatch:
 
 
 @pytest.mark.parametrize("name", JUDGED)
+@pytest.mark.long
 def test_objects_in_which_no_name_comes_twice_have_bounds(name: str) -> None:
     """Unless names can run out; whichever names have come."""
     constraint = constraint_of({"type": "object", **JUDGED[name]})
@@ -665,6 +667,7 @@ def test_arrays_of_many_items_are_completed_and_counted(schema: Any, shortest: A
     ],
     ids=["object", "counted", "alternatives", "array"],
 )  # fmt: skip
+@pytest.mark.long
 def test_values_are_completed_however_deep_they_are(around: Any) -> None:
     schema: Any = {"const": 1}
     for _ in range(300):

@@ -84,6 +84,7 @@ def visited(constraint: SchemaConstraint, seed: int, steps: int = 9) -> list[Any
 
 @pytest.mark.parametrize("work", [0, 60, 600])
 @pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.long
 def test_bounded_masks_are_sound_and_do_not_depend_on_what_is_remembered(name: str, work: int) -> None:
     exact, used, other = (constraint_of(name) for _ in range(3))
     states = [state for seed in range(2) for state in visited(exact, seed)]
@@ -114,6 +115,7 @@ def test_masks_below_the_bound_are_those_of_single_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.long
 def test_the_completion_can_be_written_in_bounded_masks(name: str) -> None:
     constraint, least = constraint_of(name), 0
     with bounded(0):

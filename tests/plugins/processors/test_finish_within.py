@@ -62,6 +62,7 @@ def generator(spec: Any, strategy: Any, max_tokens: int, **more: Any) -> Generat
 @pytest.mark.parametrize("more", [0, 1, 5])
 @pytest.mark.parametrize("strategy", [Greedy(), Multinomial(), BeamSearch(beams=4)], ids=["greedy", "sample", "beams"])
 @pytest.mark.parametrize("skip", [True, False], ids=["skip", "step"])
+@pytest.mark.long
 def test_every_text_of_the_loop_is_finished(name: str, more: int, strategy: Any, skip: bool) -> None:
     budget = least(name) + more
     results = generator(limited(name, budget), strategy, budget, skip_forced=skip)([[300], [301, 302]], seed=3)

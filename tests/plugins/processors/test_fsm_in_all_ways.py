@@ -130,6 +130,7 @@ def test_the_state_is_one_number_per_row(backend: Backend, label: str) -> None:
 @LABELS
 @given(seed=st.integers(0, 10_000), cut=st.integers(0, STEPS))
 @settings(max_examples=20)
+@pytest.mark.long
 def test_forced_tokens_are_the_rows_with_one_allowed_token(label: str, seed: int, cut: int) -> None:
     backend = load_backend("numpy")
     chain, context, at = begin(backend, SPECS[label])

@@ -118,6 +118,7 @@ def contrastive_of(u: np.ndarray, **options: Any) -> Any:
 
 @given(data=st.data(), rows=st.integers(1, 3), label=st.sampled_from([*OPTIONS, "context_aware", "beta", "difference"]))
 @pytest.mark.parametrize("special", [[], [-INF], [-INF, INF, float("nan")]], ids=["numbers", "holes", "anything"])
+@pytest.mark.long
 def test_scores_differ_by_a_number_per_row_whatever_the_logits(
     special: list[float], data: st.DataObject, rows: int, label: str
 ) -> None:
@@ -233,6 +234,7 @@ FOLLOWERS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("follower", FOLLOWERS)
 @pytest.mark.parametrize("form", ["one_pass", "two_pass"])
 @pytest.mark.parametrize("strategy", [Greedy(), Multinomial(3), BeamSearch(4, samples=4)], ids=["g", "m", "b"])
+@pytest.mark.long
 def test_decoding_is_that_with_log_probabilities(
     host_backend: Backend, strategy: Any, form: str, follower: str
 ) -> None:

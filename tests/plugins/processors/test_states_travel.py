@@ -64,6 +64,7 @@ def _crossed(keys: list[tuple[str, str]], folder: Path) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize(("name", "case"), KEYS)
+@pytest.mark.long
 def test_a_state_goes_on_in_another_process(crossed: Any, name: str, case: str) -> None:
     made, state, ways = crossed(name)[name, case]
     expected = travelling.go_on(SUITES[name, case], case, load_backend("numpy"), made, state)

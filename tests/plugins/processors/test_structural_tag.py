@@ -144,6 +144,7 @@ def test_texts_are_accepted_as_xgrammar_accepts_them(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", FORMATS)
+@pytest.mark.long
 def test_masks_have_the_tokens_that_can_follow(label: str) -> None:
     plain, crossing = constraint(label), constraint(label, CROSSING)
     draw = random.Random(label)

@@ -39,6 +39,7 @@ def recorded(suite: ProcessorConformance, case: str) -> tuple[Record, list[Any],
 
 
 @pytest.mark.parametrize(("name", "case"), KEYS)
+@pytest.mark.long
 def test_a_record_becomes_a_page_and_can_be_pickled(name: str, case: str, tmp_path: Path) -> None:
     record, ours, theirs = recorded(SUITES[name, case], case)
     for one, other in zip(ours, theirs, strict=True):

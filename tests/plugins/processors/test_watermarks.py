@@ -176,6 +176,7 @@ def written(chain: Any, length: int, seed: int = 0, prompt: tuple[int, ...] = (1
 
 
 @pytest.mark.parametrize("label", MARKS)
+@pytest.mark.long
 def test_p_values_of_unmarked_texts_are_uniform(label: str) -> None:
     name, options = MARKS[label]
     mark = processors.load((name, options))[name]
@@ -190,6 +191,7 @@ def test_p_values_of_unmarked_texts_are_uniform(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", MARKS)
+@pytest.mark.long
 def test_marked_texts_are_found(label: str) -> None:
     name, options = MARKS[label]
     chain = processors.load((name, options))
@@ -267,6 +269,7 @@ def test_marks_are_found_as_surely_as_those_of_transformers(torch: Any, label: s
 
 
 @pytest.mark.parametrize("label", ["gumbel", "synthid"])
+@pytest.mark.long
 def test_over_keys_nothing_is_distorted(label: str) -> None:
     name, options = MARKS[label]
     p = np.asarray([[0.5, 0.25, 0.15, 0.1]], dtype=np.float32)
@@ -353,6 +356,7 @@ def test_the_mean_over_all_orders_is_the_original_distribution(alpha: float) -> 
 
 
 @pytest.mark.parametrize("label", ["dipmark", "gamma", "delta"])
+@pytest.mark.long
 def test_over_contexts_and_keys_the_distribution_is_the_original(label: str) -> None:
     name, options = MARKS[label]
     p = np.asarray([0.45, 0.3, 0.15, 0.07, 0.03], dtype=np.float32)
@@ -423,6 +427,7 @@ TEXTS: dict[str, tuple[tuple[str, dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("strategy", ["drawn", "beams", "drafts"])
 @pytest.mark.parametrize("form", TEXTS)
 @pytest.mark.parametrize("label", MARKS)
+@pytest.mark.long
 def test_marked_texts_are_valid_under_beams_drafts_and_in_batches(label: str, form: str, strategy: str) -> None:
     constraint, valid = TEXTS[form]
     chain = processors.load(constraint, MARKS[label], tokenizer=LETTERS)

@@ -46,6 +46,7 @@ def check_reading(name: str, seed: int) -> None:
 
 
 @FORMATS
+@pytest.mark.long
 def test_every_prefix_is_consistent_with_the_calls_that_are_meant(name: str) -> None:
     check_reading(name, 2)
 

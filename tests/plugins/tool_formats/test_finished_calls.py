@@ -20,6 +20,7 @@ TOOLS = [{"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}
 
 
 @pytest.mark.parametrize("name", sorted(rows()))
+@pytest.mark.long
 def test_the_calls_are_those_that_were_written(name: str) -> None:
     form, random = tool_format(name), np.random.default_rng(4)
     tools = random_tools(form, random)

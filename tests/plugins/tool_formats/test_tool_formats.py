@@ -111,6 +111,7 @@ def test_what_mistral_common_renders_is_allowed(version: str) -> None:
 
 
 @FORMATS
+@pytest.mark.long
 def test_tags_that_are_special_tokens_are_written_with_them(name: str) -> None:
     form, random = tool_format(name), np.random.default_rng(5)
     tools = random_tools(form, random)
@@ -261,6 +262,7 @@ TREE = {"type": "object", "properties": {"x": {"$ref": "#/$defs/t"}}}
         ("minimax_m3", {"properties": {"a": {"type": ["string", "array"]}}}, "several types, which this format"),
     ],
 )
+@pytest.mark.long
 def test_tools_that_a_format_cannot_write_are_refused(name: str, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         constraint_of(name, [{"name": "f", "parameters": parameters}])
@@ -459,6 +461,7 @@ def test_a_format_of_another_package_is_data(tmp_path: Path, monkeypatch: pytest
 
 
 @FORMATS
+@pytest.mark.long
 def test_in_every_format_calls_are_looked_for_after_the_reasoning_only(name: str) -> None:
     form, random = tool_format(name), np.random.default_rng(4)
     tools = random_tools(form, random)

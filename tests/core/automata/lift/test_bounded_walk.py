@@ -116,6 +116,7 @@ def test_the_tokens_of_a_shortest_completion_stay_allowed(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", MANY_STATES)
+@pytest.mark.long
 def test_texts_of_bounded_masks_match(pattern: str) -> None:
     with mock.patch.object(module, "_MOST_WORK", 40):
         for seed in range(4):
@@ -140,6 +141,7 @@ def bounds(constraint: LiftedAutomaton, state: object) -> dict[int, int]:
 
 @pytest.mark.parametrize("work", [60, *[pytest.param(work, marks=pytest.mark.exhaustive) for work in (1, 600)]])
 @pytest.mark.parametrize("pattern", [*MANY_STATES, "(?:.*[a-f].{60}){2}", "(?:ab?|[b-f]{2,9}é?){30,50}"])
+@pytest.mark.long
 def test_bounds_near_a_limit_are_sound_and_do_not_depend_on_what_is_remembered(pattern: str, work: int) -> None:
     exact, used = lifted(pattern), lifted(pattern)
     states = [state for seed in range(2) for state in walk(exact, seed)]
@@ -160,6 +162,7 @@ def test_bounds_near_a_limit_are_sound_and_do_not_depend_on_what_is_remembered(p
 
 
 @pytest.mark.parametrize("pattern", MANY_STATES)
+@pytest.mark.long
 def test_bounds_below_the_bounds_of_work_are_those_of_the_states(pattern: str) -> None:
     constraint = lifted(pattern)
     with mock.patch.multiple(module, _MOST_WORK=1 << 30, _MOST_WORK_NEAR=1 << 30):

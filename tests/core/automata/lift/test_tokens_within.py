@@ -130,6 +130,7 @@ def test_texts_of_which_only_the_bytes_are_counted(pattern: str, monkeypatch: py
 
 @pytest.mark.parametrize("work", [1, 60, pytest.param(600, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
 def test_bounded_work_finds_a_smaller_set_with_a_way_to_the_end(pattern: str, work: int) -> None:
     exact, used = lift(lazy(pattern), WORDS), lift(lazy(pattern), WORDS)
     states = states_of(exact, 3, 4)

@@ -188,6 +188,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("pattern", BOMBS.values(), ids=BOMBS.keys())
+@pytest.mark.long
 def test_hostile_patterns_end_within_their_budget(pattern: str) -> None:
     budget = Budget(states=20_000, seconds=1.0)
     message = None

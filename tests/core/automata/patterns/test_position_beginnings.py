@@ -65,6 +65,7 @@ def test_positions_that_take_much_work_are_not_divided() -> None:
 
 @pytest.mark.parametrize("words", [BYTES, FEW], ids=["all bytes", "few bytes"])
 @pytest.mark.parametrize("pattern", [*PATTERNS[:2], *PATTERNS[4:], "(?:[ab]{5}c?|b{9}){9,30}"])
+@pytest.mark.long
 def test_states_allow_what_they_allow_alone(pattern: str, words: Vocabulary) -> None:
     shared, dice = lift(lazy(pattern), words), np.random.default_rng(1)
     state: Any = shared.start()
