@@ -38,6 +38,8 @@ EXAMPLES = """examples:
 """
 
 _GRAMMAR_ENGINES: Final = "grammars"
+#: Seconds of processor time for counting states, which are without end in a schema that allows any value.
+_COUNTING_SECONDS: Final = 1.0
 
 
 def add_parser(commands: Any) -> None:
@@ -134,7 +136,7 @@ def _tried(name: str, options: dict[str, Any], engine: str, read: Callable[[], V
             _first_mask(processors.load([name, {**options, "engine": engine}]), vocabulary)
             told |= _first_mask(chain, vocabulary)
         sizes = getattr(chain[name], "sizes", None)
-        told |= sizes() if sizes is not None else {}
+        told |= sizes(most_seconds=_COUNTING_SECONDS) if sizes is not None else {}
         told["runs"] = True
     except LogitloomError as error:
         told["error"] = str(error)

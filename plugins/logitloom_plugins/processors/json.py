@@ -137,8 +137,11 @@ class Json(ConstraintProcessor):
             return "table"
         return "xgrammar" if self.engine == "xgrammar" else "llguidance"
 
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self, most_seconds: float | None = None) -> dict[str, Any]:
         """States and bytes of the automaton with every state made that can be within the budget; else nothing.
+
+        Args:
+            most_seconds: seconds of processor time after which no more states are made; None: ``max_seconds``.
 
         ``complete`` says whether every state was made, so that no text can reach a state beyond the budget; if not,
         ``limit`` names the limit that was exceeded. Some schemas have infinitely many states, such as schemas that
@@ -146,14 +149,15 @@ class Json(ConstraintProcessor):
         """
         if self.machine is None:
             return {}
+        most = self.max_seconds if most_seconds is None else min(most_seconds, self.max_seconds)
         machine, begin = self.machine.fresh(), time.thread_time()
         limit = None
         try:
             for number, _ in enumerate(machine.states):  # grows on the way
                 with machine.lock:
                     machine.codes.every_code(number)
-                if time.thread_time() - begin > self.max_seconds:
-                    limit = f"max_seconds={self.max_seconds:g}"
+                if time.thread_time() - begin > most:
+                    limit = f"{most:g} s of processor time"
                     break
         except BudgetExceeded as error:
             limit = str(error)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from logitloom.cli import validate
 from logitloom.cli.main import main
 from logitloom.cli.prefix import check_prefix
 from tests.core.automata.vocabularies import mixed
@@ -146,6 +147,14 @@ def test_states_that_cannot_all_be_made_are_said(file: Any, capsys: pytest.Captu
     entry = by_engine(told(capsys, path, "--set", "max_states=300"))["table"]
     assert not entry["complete"]
     assert "300 states" in entry["limit"]
+
+
+def test_states_are_counted_for_a_second(
+    file: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validate, "_COUNTING_SECONDS", 0.05)
+    entry = by_engine(told(capsys, file({})))["table"]
+    assert (entry["complete"], entry["limit"]) == (False, "0.05 s of processor time")
 
 
 @pytest.mark.parametrize("position", [0, 255, 256, 300, 767])
