@@ -39,8 +39,8 @@ PACKAGES = ("llguidance", "xgrammar")
 FIRST_CASE = ("jax", "mlx", "torch")
 #: How many cases of another test are tried on a library, but in ``exhaustive``.
 FIRST_PARAMETERS = {"jax": 1}
-#: On a library that compiles each operation for each shape: one of how many checks of a suite, in turn over the suites.
-TURNS = {"jax": 4}
+#: Of the checks of a suite on a library, one of how many, in turn over the suites.
+TURNS = {"jax": 4, "mlx": 2}
 #: Of a test that is marked ``long``, one of how many cases is tried, but in ``exhaustive``.
 LONG = 4
 #: How many tests of a file are in the smoke set, which runs in seconds, and what a test of it does without.
@@ -155,8 +155,9 @@ def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tup
     second of the next, and so on, so that the values of several parameters take turns.
 
     NumPy makes every check of the kit with every case. Other libraries, which compile or dispatch each operation, make
-    checks with the first case of a suite. JAX, which compiles each operation for each shape, makes every fourth check
-    of a suite, in turn over the suites, so that suites together make all; and the first case of other tests.
+    checks with the first case of a suite: PyTorch all, MLX every second, JAX, which compiles each operation for each
+    shape, every fourth, in turn over the suites, so that suites together make all. Of other tests, the first case runs
+    on JAX.
 
     Args:
         item: the case.

@@ -37,6 +37,7 @@ MATRIX = [
 
 
 @pytest.mark.parametrize(("strategy", "pattern"), MATRIX)
+@pytest.mark.long
 def test_every_text_matches(smollm2: Any, strategy: str, pattern: str) -> None:
     made = generator(smollm2, ("regex", {"pattern": pattern}), strategy=STRATEGIES[strategy])
     found = made(encoded(smollm2, PROMPTS), seed=3)
@@ -48,6 +49,7 @@ def test_every_text_matches(smollm2: Any, strategy: str, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("longest", [False, True])
+@pytest.mark.long
 def test_skipping_forced_tokens_changes_nothing_but_the_work(smollm2: Any, longest: bool) -> None:
     prompts = encoded(smollm2, PROMPTS[:2])
     pattern = r'\{"name": "[A-Z][a-z]{2,8}", "age": [0-9]{1,2}\}'

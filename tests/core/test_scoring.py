@@ -52,6 +52,7 @@ def step_by_step(
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.long
 def test_scores_are_those_of_decoding_for_random_chains(backend: Backend, seed: int) -> None:
     dice = np.random.default_rng(seed)
     time = 20 if backend.name == "jax" else TIME

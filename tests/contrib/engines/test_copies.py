@@ -42,6 +42,7 @@ def test_each_adapter_of_this_distribution_is_tried() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("engine", sorted(set(SUITES) - PLAIN))
+@pytest.mark.long
 def test_copies_of_a_used_adapter_pass_the_kit(engine: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     [record] = [record for record in available("engines") if record.name == engine]
     suite, made = SUITES[engine](), []

@@ -77,6 +77,7 @@ def calls_that_read(processor: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
 def test_sequences_one_after_the_other_match_and_are_not_read(
     tiny_mlx: Any, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_sequences_one_after_the_other_match_and_are_not_read(
     [("repetition_penalty", {"penalty": 1.5}), ("suppress_tokens", {"tokens": [EOS]})],
     [("min_tokens", {"n": 6})],
 ], ids=["regex", "history", "length"])  # fmt: skip
+@pytest.mark.long
 def test_generators_agree(tiny_mlx: Any, specs: Any) -> None:
     """A new object for each sequence is the oracle; every other way of running must give the same tokens."""
     model, chain = tiny_mlx(), chain_of(*specs)
@@ -115,6 +117,7 @@ def test_a_chain_agrees_with_our_own_loop(tiny_mlx: Any) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("draft", [0, 1])
+@pytest.mark.long
 def test_speculative_output_equals_greedy(tiny_mlx: Any, pattern: str, draft: int) -> None:
     # mlx-lm shows processors the last token of the prompt only, so this chain does not look at prompts.
     processor = to_mlx_lm(chain_of(("regex", {"pattern": pattern})))
@@ -245,6 +248,7 @@ def test_guidance_in_our_own_loop_equals_the_uncached_oracle(
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
 def test_every_generator_matches_every_pattern(tiny_mlx: Any, pattern: str) -> None:
     model, chain = tiny_mlx(), chain_of(("regex", {"pattern": pattern}))
     one = to_mlx_lm(chain)
@@ -308,6 +312,7 @@ THEIRS: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", THEIRS)
+@pytest.mark.long
 def test_our_processors_give_what_the_library_s_own_give(tiny_mlx: Any, name: str) -> None:
     from mlx_lm.sample_utils import make_logits_processors
 

@@ -63,6 +63,7 @@ MATRIX = [
 
 
 @pytest.mark.parametrize(("pattern", "mode"), MATRIX)
+@pytest.mark.long
 def test_all_rows_match(real: Real, pattern: str, mode: str) -> None:
     chain = processors.load(("regex", {"pattern": pattern}), tokenizer=real.vocabulary)
     found = real.generate(to_transformers(chain, real.model), PROMPTS, **MODES[mode])
@@ -140,6 +141,7 @@ def guided(negative: str | None, options: dict[str, Any], name: str, by_default:
     guided(None, {"do_sample": False, "prompt_lookup_num_tokens": 3}, "lookup", False),
     guided("It is winter and", {"do_sample": False, "prompt_lookup_num_tokens": 3}, "negative, lookup"),
 ])  # fmt: skip
+@pytest.mark.long
 def test_guidance_equals_the_uncached_oracle(real: Real, negative: str | None, options: dict[str, Any]) -> None:
     row = real.tokenizer.encode("In spring, in spring, in")
     start = [row[-1]] if negative is None else real.tokenizer.encode(negative)

@@ -90,6 +90,7 @@ def test_texts_are_complete_within_the_limit_of_generate(tiny_transformers: Any,
 
 @pytest.mark.parametrize(("kind", "pattern"), [*(("llama", pattern) for pattern in PATTERNS), ("gpt2", PATTERNS[2])])
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.long
 def test_every_row_matches_its_pattern(tiny_transformers: Any, kind: str, pattern: str, mode: str) -> None:
     model, assistant = tiny_transformers(kind), tiny_transformers(kind, 1)
     processor = to_transformers(chain_of(("regex", {"pattern": pattern})), model)
@@ -368,6 +369,7 @@ class EndsWith(transformers.StoppingCriteria):  # type: ignore[misc]
 
 @pytest.mark.parametrize("length_penalty", [1.0, 0.0])
 @pytest.mark.parametrize("part", [slice(1, 2), slice(2, 5), slice(4, 6)])
+@pytest.mark.long
 def test_stop_ends_hypotheses_as_a_stopping_criterion_and_our_own_loop_do(
     tiny_transformers: Any, part: slice, length_penalty: float
 ) -> None:

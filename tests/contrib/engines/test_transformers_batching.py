@@ -78,6 +78,7 @@ def test_a_continuous_batch_without_a_chain_is_left_alone(model: Any) -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
 def test_a_batch_gives_each_prompt_the_text_that_it_has_alone(model: Any, tiny_transformers: Any, pattern: str) -> None:
     processor = to_transformers(chain_of(pattern), model)
     found = processor.generate_batch([encode(prompt) for prompt in PROMPTS], generation_config=greedy(), **small())

@@ -177,6 +177,7 @@ def test_our_own_loop_and_generate_agree(model: TransformersModel) -> None:
     ids=["greedy", "beams", "prompt lookup"],
 )
 @pytest.mark.parametrize("negative", [None, [7, 8, 9]])
+@pytest.mark.long
 def test_guidance_inside_generate_equals_the_uncached_oracle(
     model: TransformersModel, options: dict[str, Any], negative: list[int] | None
 ) -> None:
@@ -240,6 +241,7 @@ def guided_oracle(
 
 @pytest.mark.parametrize("negative", [None, [7, 8, 9]])
 @pytest.mark.parametrize("form", ["two_pass", "one_pass"])
+@pytest.mark.long
 def test_guidance_in_our_own_loop_equals_the_uncached_oracle(
     model: TransformersModel, form: str, negative: list[int] | None
 ) -> None:

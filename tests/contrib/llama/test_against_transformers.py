@@ -99,6 +99,7 @@ def reference(gguf_read_once: None) -> Reference:
     return Reference(prompts, best[len(chat_ids()) - 1 :].tolist())
 
 
+@pytest.mark.long
 def test_logits_of_a_padded_batch_are_those_of_transformers_for_each_row(backend: Backend, reference: Reference):
     model = model_on(backend)
     width = max(len(ids) for ids, _ in reference.prompts)
@@ -109,6 +110,7 @@ def test_logits_of_a_padded_batch_are_those_of_transformers_for_each_row(backend
         assert np.abs(row[: len(ids)] - expected).max() < 1e-3
 
 
+@pytest.mark.long
 def test_logits_of_single_rows_are_those_of_transformers(backend: Backend, reference: Reference):
     model = model_on(backend)
     for ids, expected in reference.prompts:
@@ -125,6 +127,7 @@ def test_greedy_text_is_that_of_transformers(reference: Reference):
     assert "Paris" in tokenizer().decode(greedy_on_numpy())
 
 
+@pytest.mark.long
 def test_greedy_text_is_the_same_on_every_backend(backend: Backend):
     expected = greedy_on_numpy()
     assert tuple(greedy(model_on(backend), list(chat_ids()), COMPARED)) == expected[:COMPARED]

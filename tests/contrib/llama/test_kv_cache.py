@@ -103,6 +103,7 @@ def replacing_model() -> LlamaModel:
 
 @settings(max_examples=4)
 @given(steps=steps)
+@pytest.mark.long
 def test_caches_never_disturb_their_relatives_on_any_backend(backend: Backend, steps):
     live_through(backend_model(backend), steps)
 

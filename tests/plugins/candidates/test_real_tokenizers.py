@@ -110,6 +110,7 @@ def drafting(name: str, target: Any, tekken: Tekkenizer, words: Vocabulary, assi
 
 
 @pytest.mark.parametrize("name", ["universal", "assistant_retokenized"])
+@pytest.mark.long
 def test_greedy_text_is_that_of_the_target_alone_and_takes_fewer_passes(
     name: str, target: Any, tekken: Tekkenizer, words: Vocabulary, assistant: Remembers, plain: list[Generated]
 ) -> None:

@@ -179,6 +179,7 @@ def test_names_that_begin_and_end_within_one_token_are_not_written_twice(schema:
         [*zip(SCHEMAS, cycle(["any", "ascii"]), strict=False), *zip(SCHEMAS, cycle(["ascii", "any"]), strict=False)],
     ),
 )
+@pytest.mark.long
 def test_rows_of_schemas(schema: Any, escapes: str) -> None:
     machine = compile_schema(schema, SchemaOptions(Whitespace("flexible", 3), escapes))
     ways = walked(machine, tekken())
@@ -208,6 +209,7 @@ def test_rows_of_schemas(schema: Any, escapes: str) -> None:
         ],
     ),
 )
+@pytest.mark.long
 def test_rows_at_every_place_and_length_of_a_string(content: Any) -> None:
     assert_every_place_agrees(compile_schema({"type": "string", **content}), tekken())
 

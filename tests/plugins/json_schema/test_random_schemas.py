@@ -213,6 +213,7 @@ def tagged(rnd: random.Random, depth: int = 1) -> dict[str, Any]:
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
 @pytest.mark.parametrize("seed", range(10))
+@pytest.mark.long
 def test_verdicts_of_alternatives_that_a_member_tells_apart(keyword: str, seed: int) -> None:
     rnd = random.Random(seed)
     judged = [0, 0]

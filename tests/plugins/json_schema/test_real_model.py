@@ -27,6 +27,7 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize("way", first(2, ["several samples", "forced tokens", "beam search", "prompt lookup"]))
+@pytest.mark.long
 def test_documents_are_complete_and_valid(smollm2: Any, way: str) -> None:
     found = list(written(smollm2, SCHEMA, way, 40))
     assert len(found) == (1 if way in ("prompt lookup", "forced tokens") else 3)
@@ -37,6 +38,7 @@ def test_documents_are_complete_and_valid(smollm2: Any, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", first(2, ["beam search", "prompt lookup", "several samples", "forced tokens"]))
+@pytest.mark.long
 def test_schemas_of_the_benchmark_get_valid_documents(smollm2: Any, way: str) -> None:
     row = shortest_first(benchmark())[40 * list(WAYS).index(way)]
     found = list(written(smollm2, row["schema"], way, 24))

@@ -28,6 +28,7 @@ def strict() -> Iterator[Backend]:
 @pytest.mark.parametrize(
     ("suite", "case"), CASES, ids=[f"{suite.__name__.removeprefix('Test')}-{case}" for suite, case in CASES]
 )
+@pytest.mark.long
 def test_a_processor_runs_on_the_standard_alone(strict: Any, suite: Any, case: str) -> None:
     marks = getattr(suite, "pytestmark", [])
     for mark in marks if isinstance(marks, list) else [marks]:

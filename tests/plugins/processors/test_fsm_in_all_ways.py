@@ -229,6 +229,7 @@ def greedy(backend: Backend, label: str) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.torch
 @LABELS
+@pytest.mark.long
 def test_torch_compile_without_graph_breaks(label: str) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
     backend = load_backend("torch")
@@ -250,6 +251,7 @@ def test_torch_compile_without_graph_breaks(label: str) -> None:
 
 @pytest.mark.torch
 @LABELS
+@pytest.mark.long
 def test_torch_compile_with_symbolic_shapes(label: str) -> None:
     torch = pytest.importorskip("torch", reason="needs torch")
     backend = load_backend("torch")

@@ -107,6 +107,7 @@ def gradient_in_torch(label: str) -> np.ndarray:
 @pytest.mark.jax
 # JAX compiles each operation: every third processor by default.
 @pytest.mark.parametrize("label", first(17, [label for turn in range(3) for label in LABELS[turn::3]]))
+@pytest.mark.long
 def test_jax_gives_the_same_gradients(label: str) -> None:
     pytest.importorskip("torch", reason="the other side of the comparison")
     jax = pytest.importorskip("jax", reason="needs JAX")

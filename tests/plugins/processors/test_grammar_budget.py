@@ -87,6 +87,7 @@ def check_time(grammar: str, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ADVERSARIAL)
+@pytest.mark.long
 def test_adversarial_grammars_end_in_time(name: str, engine: str) -> None:
     check_time(ADVERSARIAL[name], engine)
 

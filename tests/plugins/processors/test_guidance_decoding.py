@@ -66,6 +66,7 @@ def test_sampling_several_sequences_of_each_prompt(backend: Backend, form: str) 
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.long
 def test_four_beams_over_twenty_seeds(backend: Backend, form: str) -> None:
     for seed in range(20):
         # Models of their own where making one costs little; libraries that compile get other prompts each time.

@@ -67,6 +67,7 @@ def test_a_token_is_allowed_if_its_bytes_keep_the_text_completable(pattern: str,
 @pytest.mark.parametrize(
     "pattern", [r"\d{3}-\d{4}", r"[a-z]{10}@[a-z]{5}\.[a-z]{3}", r'\{"a": ("\w*"|\d+)\}', r"[^Z]*"]
 )
+@pytest.mark.long
 def test_random_texts_over_a_real_vocabulary_full_match(backend: Backend, pattern: str) -> None:
     vocabulary = smollm2()
     chain, context, at = begin(backend, ("regex", {"pattern": pattern}), 1, vocabulary, vocabulary.size)

@@ -179,6 +179,7 @@ def drafts() -> CandidateGenerator:
 
 @pytest.mark.extras
 @pytest.mark.parametrize("way", first(2, ["drafts", "beams", "greedy"]))
+@pytest.mark.long
 def test_the_real_model_thinks_within_its_budget_and_answers(smollm2: Any, way: str) -> None:
     spec = ("thinking", {"budget": 12, "then": ["regex", {"pattern": r" ?\d{1,3}\."}]})
     chain = processors.load(spec, tokenizer=smollm2.vocabulary)
@@ -196,6 +197,7 @@ def test_the_real_model_thinks_within_its_budget_and_answers(smollm2: Any, way: 
 
 @pytest.mark.extras
 @pytest.mark.parametrize("most", [8, 9, 12])
+@pytest.mark.long
 def test_max_tokens_below_the_budget_close_the_span_in_time(smollm2: Any, most: int) -> None:
     chain = processors.load(("thinking", {"budget": 50, "then": ANSWER}), tokenizer=smollm2.vocabulary)
     (found,) = Generator(smollm2, chain, max_tokens=most)([smollm2.tokenizer.encode("Why?")])

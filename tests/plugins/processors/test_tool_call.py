@@ -274,6 +274,7 @@ def test_whatever_is_written_the_calls_are_valid(form: str, choice: str, seed: i
 
 
 @pytest.mark.parametrize("way", first(2, ["drafts", "greedy", "beams"]))
+@pytest.mark.long
 def test_the_real_model_calls_with_valid_arguments(smollm2: Any, way: str) -> None:
     options = {"tools": TOOLS, "choice": "required", "parallel": False}
     chain = processors.load(("tool_call", options), tokenizer=smollm2.vocabulary)

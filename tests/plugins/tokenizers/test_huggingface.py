@@ -184,6 +184,7 @@ def test_every_token_of_a_real_model_agrees_with_decode(
 
 
 @pytest.mark.parametrize("version", ["tokenizer.model.v1", "mistral_instruct_tokenizer_240323.model.v3"])
+@pytest.mark.long
 def test_a_converted_sentencepiece_model_has_the_table_of_the_original(
     version: str, mistral_data: Path, tmp_path: Path
 ) -> None:

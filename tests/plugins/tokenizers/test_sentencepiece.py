@@ -54,6 +54,7 @@ def pieces_that_agree(processor: Any, check_every_token: Check) -> int:
     return int(check_every_token(vocabulary, processor.decode, anchor=anchor))
 
 
+@pytest.mark.long
 def test_every_piece_of_the_mistral_models_agrees_with_decode(processor: Any, check_every_token: Check) -> None:
     assert pieces_that_agree(processor, check_every_token) > 31_000
 

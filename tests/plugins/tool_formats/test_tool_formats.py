@@ -87,6 +87,7 @@ def check_written_calls(name: str, seed: int) -> None:
 
 @pytest.mark.extras
 @pytest.mark.parametrize("version", ["v2", "v3", "v7", "tekken"])
+@pytest.mark.long
 def test_what_mistral_common_renders_is_allowed(version: str) -> None:
     pytest.importorskip("mistral_common", reason="the package mistral-common is not installed")
     from mistral_common.protocol.instruct.messages import AssistantMessage

@@ -119,6 +119,7 @@ def test_rows_of_practical_patterns_on_a_mixed_vocabulary(pattern: str) -> None:
 @pytest.mark.extras
 @pytest.mark.parametrize("pattern", PRACTICAL)
 @pytest.mark.parametrize("read", [smollm2, tekken])
+@pytest.mark.long
 def test_rows_of_practical_patterns_on_real_vocabularies(pattern: str, read: object) -> None:
     vocabulary = read()  # type: ignore[operator]
     lazy, eager = pair(compile_pattern(pattern), vocabulary)

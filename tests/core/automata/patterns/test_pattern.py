@@ -52,14 +52,14 @@ def check(pattern: str, flags: int, texts: list[str]) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=400 if EXHAUSTIVE else 150)
+@settings(max_examples=400 if EXHAUSTIVE else 75)
 @given(patterns(anchors=False), FLAGS, st.lists(TEXTS, min_size=20, max_size=40))
 def test_random_patterns_agree_with_re(pattern: str, flags: int, texts: list[str]) -> None:
     check(pattern, flags, texts) if supported(pattern, flags) else assume(False)
 
 
 @pytest.mark.long
-@settings(max_examples=400 if EXHAUSTIVE else 150)
+@settings(max_examples=400 if EXHAUSTIVE else 75)
 @given(patterns(anchors=True), FLAGS, st.lists(TEXTS, min_size=20, max_size=40))
 def test_random_patterns_with_anchors_agree_with_re(pattern: str, flags: int, texts: list[str]) -> None:
     check(pattern, flags, texts) if supported(pattern, flags) else assume(False)
