@@ -18,7 +18,7 @@ from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.display import progress
 from logitloom.display.progress import progress_bar, waiting
 from logitloom.errors import NeedsNotMet
-from logitloom.generation import Generator, Multinomial
+from logitloom.generation import BeamSearch, Generator, Multinomial
 from logitloom.testing import ToyModel
 from logitloom.trace import TracedChain
 
@@ -115,6 +115,17 @@ def test_a_wait_is_shown_from_its_beginning_while_another_library_works(
         assert _until_refreshed(bars)
     assert [(bar.desc, bar.closed) for bar in bars] == [("compiling 'grammar'", True)]
     assert begun <= bars[0].start_t <= entered
+
+
+def test_a_beam_search_is_a_wait(bars: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(ToyModel):
+        def forward(self, *given: Any, **more: Any) -> Any:
+            assert _until_refreshed(bars)
+            return super().forward(*given, **more)
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    Generator(Slow(load_backend("numpy")), strategy=BeamSearch(3), max_tokens=1)([[1]])
+    assert [bar.desc for bar in bars] == ["searching with 3 beams"]
 
 
 @pytest.mark.parametrize("after", [0.0, 1e9])

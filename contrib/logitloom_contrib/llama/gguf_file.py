@@ -59,7 +59,9 @@ class GGUFFile:
         except FileNotFoundError as error:
             raise ModelError(f"There is no model file {self.path!r}. Give the path of a GGUF file.") from error
         except (OSError, ValueError) as error:
-            raise ModelError(f"The model file {self.path!r} cannot be read: {error}.") from error
+            raise ModelError(
+                f"The model file {self.path!r} cannot be read: {error}. Give a whole GGUF file."
+            ) from error
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
         try:
@@ -83,7 +85,7 @@ class GGUFFile:
         quants, types, sizes = _gguf_library()
         info = self.tensors.get(name)
         if info is None:
-            raise ModelError(f"The model file {self.path!r} has no tensor {name!r}, so it is incomplete.")
+            raise ModelError(f"The model file {self.path!r} has no tensor {name!r}, so it is incomplete. Take another.")
         try:
             kind = types(info.kind)
             block_size, block_bytes = sizes[kind]
@@ -97,7 +99,7 @@ class GGUFFile:
         if begin + size > len(self._content):
             raise ModelError(
                 f"The model file {self.path!r} ends before its tensor {name!r} does; it was probably not "
-                f"downloaded to the end."
+                f"downloaded to the end. Download it again."
             )
         stored = self._content[begin : begin + size].reshape(*info.shape[:-1], -1)
         try:
@@ -112,7 +114,9 @@ class GGUFFile:
 
     def _parse(self, content: memoryview) -> None:
         if bytes(content[:4]) != b"GGUF":
-            raise ModelError(f"{self.path!r} does not begin with the letters GGUF, so it is no GGUF file.")
+            raise ModelError(
+                f"{self.path!r} does not begin with the letters GGUF, so it is no GGUF file. Give the path of one."
+            )
         version, tensors, fields = struct.unpack_from("<IQQ", content, 4)
         if version not in (2, 3):
             raise ModelError(

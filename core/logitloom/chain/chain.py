@@ -235,13 +235,15 @@ class Chain:
             vocabulary = read_vocabulary(tokenizer)
         return Chain(links, vocabulary=vocabulary, model=model if model is not None else self.model, debug=self.debug)
 
-    def require(self, gives: Collection[str], *, engine: str) -> None:
+    def require(self, gives: Collection[str], *, engine: str, setting: Callable[[str, str], str] | None = None) -> None:
         """Check when the chain is bound that an engine gives everything its processors need.
 
         Args:
             gives: the names of :data:`logitloom.processor.NEEDS` that the engine gives, without ``"compilable"``: an
                 engine that compiles asks for :attr:`compilable` itself.
             engine: its name, for the message.
+            setting: how an option is given to the engine, from the label of its processor and its name, for the
+                message; default: with :meth:`configure`.
 
         Raises:
             ChainIncomplete: options are missing; lists them all.
@@ -249,10 +251,12 @@ class Chain:
         """
         if self.missing:
             listed = "; ".join(f"{label}: {', '.join(names)}" for label, names in self.missing.items())
-            labels = ", ".join(
-                f"{label}={{...}}" if label.isidentifier() else f"**{{{label!r}: {{...}}}}" for label in self.missing
-            )
-            raise ChainIncomplete(f"The chain misses options ({listed}). Give them with chain.configure({labels}).")
+            if setting is None:
+                tables = (f"{x}={{...}}" if x.isidentifier() else f"**{{{x!r}: {{...}}}}" for x in self.missing)
+                told = f"chain.configure({', '.join(tables)})"
+            else:
+                told = " ".join(setting(label, name) for label, names in self.missing.items() for name in names)
+            raise ChainIncomplete(f"The chain misses options ({listed}). Give them: {told}.")
         have = set(gives) | ({"vocabulary"} if self.vocabulary else set()) | ({"model"} if self.model else set())
         lacking = [
             f"{link.label!r} needs {need} ({NEEDS[need]})"

@@ -74,10 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         _, option, value = parse_setting(f"{arguments.processor}.{text}")
         options[option] = value
     chain = processors.load([arguments.processor, options])
-    if chain.missing:
-        settings = [f"--set {name}=VALUE" for names in chain.missing.values() for name in names]
-        raise OptionError(f"Processor {arguments.processor!r} misses options. Give them: {' '.join(settings)}.")
-    chain.require(NEEDS, engine="'logitloom detect'")
+    chain.require(NEEDS, engine="'logitloom detect'", setting=lambda _, name: f"--set {name}=VALUE")
     mark = chain[chain.labels[0]]
     if not hasattr(mark, "detect"):
         raise OptionError(

@@ -212,11 +212,7 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
     Raises:
         LogitloomError: arguments contradict each other, or options are missing or wrong.
     """
-    if chain.missing:
-        listed = "; ".join(f"{label}: {', '.join(names)}" for label, names in chain.missing.items())
-        settings = [f"--set {label}.{name}=VALUE" for label, names in chain.missing.items() for name in names]
-        raise OptionError(f"The chain misses options ({listed}). Give them: {' '.join(settings)}.")
-    chain.require(NEEDS, engine="'logitloom generate'")
+    chain.require(NEEDS, engine="'logitloom generate'", setting=lambda label, name: f"--set {label}.{name}=VALUE")
     whole(arguments.max_tokens, "--max-tokens", OptionError, least=1)
     whole(arguments.seed, "--seed", OptionError)
     if arguments.raw and arguments.system:

@@ -103,6 +103,9 @@ def _run(given: list[str]) -> int:
     except KeyboardInterrupt:
         complain("Interrupted.")
         return 130
+    except MemoryError as error:
+        complain(f"The memory is too small: {str(error) or 'nothing is left'}. Ask for fewer or shorter texts at once.")
+        return 1
     except Exception as error:
         # Libraries that read the entry points of all distributions fail at one damaged file.
         damage = installed().damage

@@ -14,7 +14,7 @@ import numpy as np
 from logitloom.arguments import about_messages, flag, ids, instance, optional_ids, shown, whole
 from logitloom.chain import Chain
 from logitloom.display.html_table import html_table
-from logitloom.display.progress import progress_bar
+from logitloom.display.progress import progress_bar, waiting
 from logitloom.errors import GenerationError, VocabularyError
 from logitloom.generation.beam_search import BeamSearch, beam_search
 from logitloom.generation.candidates import CandidateGenerator
@@ -410,10 +410,11 @@ class Generator:
 
     def _search(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> list[Generated]:
         assert isinstance(self.strategy, BeamSearch)
-        found = beam_search(
-            self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-            vocabulary=self.known_vocabulary,
-        )  # fmt: skip
+        with waiting(f"searching with {self.strategy.beams} beams"):
+            found = beam_search(
+                self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
+                vocabulary=self.known_vocabulary,
+            )  # fmt: skip
         return [
             replace(self._generated(p, n, h.tokens, h.logprob, h.finish, h.cut, skip[p]), score=h.score)
             for p, hypotheses in enumerate(found)

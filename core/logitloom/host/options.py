@@ -178,7 +178,7 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> di
             near = difflib.get_close_matches(str(name), by_name, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             have = f"Its options are {', '.join(by_name)}." if by_name else "It has no options."
-            raise UnknownOption(f"Processor {owner!r} has no option {name!r}.{hint} {have}")
+            raise UnknownOption(f"{owner!r} has no option {name!r}.{hint} {have}")
         try:
             checked[name] = _check_one(by_name[name], value, owner)
         except RecursionError:
@@ -197,7 +197,7 @@ def require(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> 
         by_name = {o.name: o for o in declared(plugin)}
         listed = "; ".join(f"{by_name[n].signature} ({by_name[n].help})" for n in absent)
         raise MissingOption(
-            f"Processor {owner!r} needs {'these options' if len(absent) > 1 else 'the option'}: {listed}"
+            f"{owner!r} needs {'these options' if len(absent) > 1 else 'the option'}: {listed}. Give a value."
         )
 
 

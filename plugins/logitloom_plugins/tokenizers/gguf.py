@@ -65,7 +65,9 @@ class GGUFReader:
         except (OSError, ValueError) as error:
             if isinstance(error, VocabularyError):
                 raise
-            raise VocabularyError(f"{path} could not be read as a GGUF file: {error}. Check the path.") from error
+            raise VocabularyError(
+                f"{path} could not be read as a GGUF file: {error}. Give a whole GGUF file."
+            ) from error
         return _vocabulary(fields, os.path.basename(path))
 
 
@@ -126,7 +128,9 @@ def _vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
 def _metadata(content: mmap.mmap | memoryview, name: str) -> dict[str, Any]:
     """The tokenizer fields of a GGUF file, strings as bytes; other arrays are stepped over."""
     if bytes(content[:4]) != b"GGUF":
-        raise VocabularyError(f"{name} does not begin with the letters GGUF, so it is no GGUF file.")
+        raise VocabularyError(
+            f"{name} does not begin with the letters GGUF, so it is no GGUF file. Give the path of one."
+        )
     try:
         # The version is a small number; read in the wrong byte order its low half is zero.
         order = "<" if struct.unpack_from("<I", content, 4)[0] & 0xFFFF else ">"

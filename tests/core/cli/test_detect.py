@@ -67,7 +67,7 @@ def test_errors_say_what_is_missing(capsys: Any, ids: str, tmp_path: Path) -> No
     told = run(capsys, "top_k", "--ids", ids, "--set", "k=3")[2]
     assert "Processor 'top_k' leaves no mark that could be detected: it has no method 'detect'." in told
     told = run(capsys, "watermark_gumbel", "--ids", ids)[2]
-    assert "Processor 'watermark_gumbel' misses options. Give them: --set key=VALUE." in told
+    assert "The chain misses options (watermark_gumbel: key). Give them: --set key=VALUE." in told
     told = run(capsys, "watermark_greenlist", "--ids", ids, "--vocab-size", "0")[2]
     assert "--vocab-size must be the number of logits, from 1 to 16777216, but is 0." in told
     told = run(capsys, "watermark_greenlist", "--ids", ids, "--tokenizer", str(tmp_path / "none"))[2]

@@ -41,7 +41,10 @@ def no_model() -> Any:
         (["--use", "top_k", "--set", "top_k.k=0"], "must be >= 1"),
         (["--raw", "--system", "x"], "--system belongs"),
         (["--draft", "nothing"], "no candidate 'nothing'"),
-        (["--draft", "prompt_lookup", "--draft-set", "prompt_lookup.n=3"], "has no option 'n'"),
+        (
+            ["--draft", "prompt_lookup", "--draft-set", "prompt_lookup.n=3"],
+            "logitloom: 'prompt_lookup' has no option 'n'",
+        ),
         (["--draft", "prompt_lookup", "--beams", "2"], "cannot use drafts"),
         (["--beams", "0"], "at least 1"),
         (["--return", "3"], "needs --beams"),
@@ -66,6 +69,19 @@ def test_what_is_wrong_is_said_before_a_model_is_read(
     printed = capsys.readouterr()
     assert said in printed.err
     assert printed.out == ""
+
+
+def test_too_little_memory_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def load(*given: Any, **more: Any) -> None:
+        raise MemoryError("Unable to allocate 938. MiB")
+
+    registry.register("large", load, kind="models")
+    try:
+        assert main(["generate", "hi", "--loader", "large", "--beams", "100000"]) == 1
+    finally:
+        registry.unregister("large", kind="models")
+    said = capsys.readouterr().err
+    assert "The memory is too small: Unable to allocate 938. MiB. Ask for fewer or shorter texts at once." in said
 
 
 def test_a_missing_drafting_model_is_told_before_the_model_is_read(capsys: pytest.CaptureFixture[str]) -> None:
