@@ -55,7 +55,7 @@ def asked_chain(
         raise NeedsNotMet(f"The request has {KEY!r} twice, at the top and in 'vllm_xargs'. Give one of them.")
     meant = {
         "response_format": processors_of(body.get("response_format")),
-        "tools": _of_tools(body.get("tools"), body.get("tool_choice", "auto"), chat_template),
+        "tools": _of_tools(body, chat_template),
     }
     constraints = [name for name, chain in meant.items() if chain is not None]
     if len(constraints) > 1:
@@ -79,13 +79,25 @@ def asked_chain(
     return [*constraint, *added]
 
 
-def _of_tools(tools: Any, choice: Any, chat_template: str | None) -> list[dict[str, Any]] | None:
+def _of_tools(body: Mapping[str, Any], chat_template: str | None) -> list[dict[str, Any]] | None:
+    """A field that is null asks for what it asks for when it is absent."""
+    tools, choice, parallel = (body.get(name) for name in ("tools", "tool_choice", "parallel_tool_calls"))
+    choice = "auto" if choice is None else choice
+    if not tools and choice not in ("auto", "none"):
+        raise NeedsNotMet(f"The request has tool_choice {choice!r:.100} and no tools. Give the tools in 'tools'.")
     if not tools or choice == "none":
         return None
     form = os.environ.get("LOGITLOOM_TOOL_FORMAT", "auto")
     options = {"tools": tools, "choice": choice, "format": form}
+    if parallel is not None:
+        options["parallel"] = parallel
     if form == "auto":
         if chat_template is None and choice == "auto":
             return None  # the model cannot call tools, and need not
+        if chat_template is None:
+            raise NeedsNotMet(
+                f"The request has tool_choice {choice!r:.100}, and the model has no chat template that says how calls "
+                f"are written. Whoever runs the server can name it, such as LOGITLOOM_TOOL_FORMAT=hermes."
+            )
         options["chat_template"] = chat_template
     return [{"use": "tool_call", "options": options}]

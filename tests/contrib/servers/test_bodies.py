@@ -71,6 +71,25 @@ def test_a_response_format_and_tools_stand_for_a_processor_and_take_samplers_bes
     assert [each["use"] for each in asked(free)["processor"]] == ["regex"]
 
 
+def test_fields_about_tools_mean_what_they_mean_to_openai() -> None:
+    for given, option, wanted in (
+        ({"parallel_tool_calls": False}, "parallel", False),
+        ({"parallel_tool_calls": True}, "parallel", True),
+        ({"parallel_tool_calls": None, "tool_choice": None}, "choice", "auto"),
+    ):
+        [entry] = asked({"tools": [TOOL], **given})["processor"]
+        assert entry["options"][option] == wanted
+    for tools in ({}, {"tools": None}, {"tools": []}):
+        assert asked({**tools, "tool_choice": None}) is None
+        with pytest.raises(LogitloomError, match="tool_choice 'required' and no tools. Give the tools in 'tools'"):
+            asked({**tools, "tool_choice": "required"})
+
+
+def test_a_model_without_a_chat_template_is_named() -> None:
+    with pytest.raises(LogitloomError, match="the model has no chat template.* LOGITLOOM_TOOL_FORMAT=hermes"):
+        asked_chain({"tools": [TOOL], "tool_choice": "required"})
+
+
 def test_a_schema_beside_json_object_is_enforced() -> None:
     with_schema = {"response_format": {"type": "json_object", "schema": FORM["json_schema"]["schema"]}}
     [entry] = asked(with_schema)["processor"]

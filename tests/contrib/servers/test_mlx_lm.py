@@ -280,4 +280,4 @@ def test_tools_that_a_model_cannot_call_are_left_out_unless_they_are_required(mo
         call = ToolCall(**asked["options"] | {"format": "hermes"})
         assert [tool.name for tool in chosen(tools_of(call.tools), call.choice).tools] == ["look"]
     with pytest.raises(NeedsNotMet, match=r"in 'logitloom' \('regex'\) and in 'tools'"):
-        asked_chain({"tools": [TOOL], "tool_choice": "required", "logitloom": DIGITS})
+        asked_chain({"tools": [TOOL], "tool_choice": "required", "logitloom": DIGITS}, chat_template="<tool_call>")
