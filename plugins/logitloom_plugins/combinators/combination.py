@@ -100,6 +100,7 @@ class Combination(Constraint):
         self._of_state = self.memory.remembering("token sets", self._of_states)
         self._within = self.memory.remembering("tokens within limits", self._find_within)
         self.crossing = self.memory.remembering("tokens that end free text", self._find_crossing)
+        self.settled = self.memory.remembering("tokens of which all readings decide", self._find_settled)
         self._crossed = self.memory.remembering("tokens that end constrained text", self._find_crossed)
         if not any(self._viable(config) for config in self._automaton.start()):
             raise VocabularyError(
@@ -423,6 +424,34 @@ class Combination(Constraint):
                 return done, text[size:]
         return -1, text
 
+    def _find_settled(self, state: States) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
+        """Where only one reading is followed, the tokens in which a string may end a section, the states after them (or
+        no readings), and per token a state's index: all readings together decide about these tokens.
+        """
+        automaton, found, special = self._automaton, list[NDArray[np.int32]](), set[int]()
+        for config in state if automaton.decided else ():
+            part = automaton.parts[config.section]
+            special.update(self.special_tokens(config))
+            if part.matcher is None and config.exit < 0:
+                found.append(_holding(self.vocabulary, self._anywhere[config.section][0]))
+            elif len(state) > 1 and config.exit >= 0:
+                rest = part.exits[config.exit][0][config.written :]
+                found.append(self._texts.order[self._texts.range_of(rest)])
+            elif len(state) > 1 and config.node is not None:
+                found.append(self._completing(config, part))
+        ids = _together(found)
+        if len(ids) > _FEW_CROSSING and self._texts.every_byte:
+            walked, states, which = self._lifted.successors(state)
+            after = np.full(self.vocab_size, len(states))
+            after[walked] = which
+            return ids, [*states, frozenset()], after[ids]  # type: ignore[list-item]
+        ids = _together([ids, selected(special).ids])
+        numbers = dict[States, int]()
+        places = np.array(
+            [numbers.setdefault(self.read(state, token)[0], len(numbers)) for token in ids.tolist()], dtype=np.intp
+        )
+        return ids, [*numbers], places
+
     def crossed(self, config: SectionConfiguration) -> Iterable[tuple[tuple[int, ...], States]]:
         """The tokens in which a string that ends a constrained section begins, and the readings after each token."""
         part = self._automaton.parts[config.section]
@@ -440,7 +469,10 @@ class Combination(Constraint):
             forced = self._forced_pieces(state)
             if forced is not None:
                 return forced
-        return union([self.of_configuration(config) for config in state], self.vocab_size)
+        found = union([self.of_configuration(config) for config in state], self.vocab_size)
+        ids, states, which = self.settled(state)
+        lost = ids[[not states[at] for at in which.tolist()]]
+        return difference(found, lost, self.vocab_size) if len(lost) else found
 
     def _of_configuration(self, config: SectionConfiguration) -> TokenSet:
         """The allowed tokens of a single configuration."""

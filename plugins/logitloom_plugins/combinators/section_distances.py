@@ -203,6 +203,8 @@ class Distances:
         """The allowed ids (ids that give way included), and :meth:`least` after each."""
         combination = self._combination
         needed = np.min([self._after_one(config) for config in configs], axis=0)
+        settled, after = self._settled(configs)
+        needed[settled] = after
         ids = combination.allowed(configs).listed(combination.vocab_size)
         if combination.gives_way:
             ids = np.union1d(ids, (needed < UNKNOWN).nonzero()[0]).astype(np.int32)
@@ -216,9 +218,17 @@ class Distances:
         combination = self._combination
         size = combination.vocab_size
         found = union([self._one_within(config, kept, most) for config, kept in inside.items()], size)
+        settled, after = self._settled(configs)
+        if len(settled):
+            found = union([difference(found, settled, size), selected(settled[after <= most])], size)
         if combination.longest and not combination.gives_way:
             return intersection(found, combination.allowed(configs), size)
         return found
+
+    def _settled(self, configs: frozenset[SectionConfiguration]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The tokens about which all readings decide together, and :meth:`least` after each."""
+        ids, states, which = self._combination.settled(configs)
+        return ids, np.array([self.least(state) for state in states], dtype=np.int64).take(which)
 
     def _one_within(self, config: SectionConfiguration, kept: TokenSet | None, most: int) -> TokenSet:
         """The tokens of one configuration that fit; ``kept`` are those of :meth:`_inner_within`."""
@@ -298,9 +308,6 @@ class Distances:
             return (*self._crossing_from(config), others)
         ids, needed, known = list[int](), list[int](), dict[States, int]()
         for tokens, reached in self._combination.crossed(config):
-            if self._automaton.decided:  # which readings remain depends on all of them
-                others.update(tokens)
-                continue
             if reached not in known:
                 known[reached] = self.least(reached)
             ids += tokens

@@ -249,6 +249,33 @@ def test_each_token_within_a_limit_leads_to_a_text_that_fits(seed: int) -> None:
     within_limits(node, range(1, 6))
 
 
+UNTIL: Node = ("until", ";", ("regex", "[ab;]{1,3}"), ("regex", "a;b|ab"), True)
+
+
+@pytest.mark.parametrize("seed", [-1, *first(12, range(90))])
+def test_where_one_reading_is_followed_each_allowed_token_leads_to_a_text_that_fits(seed: int) -> None:
+    draw = random.Random(f"decided {seed}")
+    node = UNTIL if seed < 0 else drawn(draw, 1 + seed % 3)
+    while node[0] not in ("after", "until", "between", "budget") or "json" in repr(node) or "'!'" in repr(node):
+        node = drawn(draw, 1 + seed % 3)
+    inner: Any = combination(node, FEW)
+    if inner is None:
+        return
+    inner.automaton().decided = True  # as with processors that are no constraints
+    memory, least = ConstraintMemory(inner), inner.least_tokens(inner.start())
+    for limit in range(least + 1, least + 4):
+        reached: set[tuple[int, Any]] = {(limit, inner.start())}
+        for left in range(limit, 0, -1):
+            for _, state in [each for each in reached if each[0] == left]:
+                mask = memory.mask_within(memory.node(state), left) or memory.mask(memory.node(state))
+                allowed = TokenSet(mask.allowed, mask.ids).listed(FEW.size).tolist()
+                assert allowed, (node, limit, state)
+                after = {inner.advance(state, token) for token in allowed if token}
+                assert None not in after, (node, state)
+                reached |= {(left - 1, each) for each in after}
+        assert not any(left < 1 for left, _ in reached)
+
+
 @pytest.mark.extras
 def test_tokens_of_free_text_are_grouped_by_what_matters_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A token that ends with the beginning of a trigger counts by it; one that completes a trigger by what follows."""
