@@ -235,6 +235,23 @@ def test_a_state_goes_on_with_logits_that_are_padded_otherwise() -> None:
     assert state.processors[0].tolist() == at.processors[0].tolist()
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_a_state_with_a_limit_goes_on_on_another_backend(backend: Backend, back: bool) -> None:
+    """On a device the tokens that are left are an array, on the host a list."""
+    numpy, logits = load_backend("numpy"), np.zeros((2, WORDS.size), dtype=np.float32)
+    chain = processors.load(("regex", {"pattern": "(ab)+"}), tokenizer=WORDS)
+    first, second = [
+        Context.start(made.asarray(logits), vocabulary=WORDS, max_new_tokens=(5, 8))
+        for made in ((backend, numpy) if back else (numpy, backend))
+    ]
+    state = chain.init_state(first)
+    expected, _ = chain.process(first.backend.asarray(logits), state, first)
+    moved = chain.load_state(chain.save_state(state, first), second)
+    found, moved = chain.process(second.backend.asarray(logits), moved, second)
+    assert (second.backend.to_numpy(found) == first.backend.to_numpy(expected)).all()
+    assert chain.forced_tokens(moved, second) == chain.forced_tokens(state, first)
+
+
 def test_equal_chains_are_equal_whatever_object_they_are() -> None:
     first, second = (processors.load(REGEX, ("top_k", {"k": 3}), tokenizer=WORDS) for _ in range(2))
     assert first.fingerprint == second.fingerprint == pickle.loads(pickle.dumps(first)).fingerprint

@@ -174,6 +174,8 @@ class ConstraintProcessor(Processor):
         if memory.dense and not _in_host_memory(context):
             tables = memory.device_tables
             state = _device_states(tables, state, context)
+            if isinstance(left, Rows):  # of a state that was made on the host
+                left = backend.asarray(list(left), "int32")
             if left is None:
                 allowed = backend.take_rows(tables.allowed.on(backend), state)
             else:
@@ -183,6 +185,8 @@ class ConstraintProcessor(Processor):
                     kept = backend.xp.logical_and(allowed, backend.take_rows(tables.allowed.on(backend), state))
                     allowed = backend.xp.where(backend.xp.any(kept, axis=1, keepdims=True), kept, allowed)
             return backend.apply_class_mask(logits, allowed, tables.token_class.on(backend), context.donate), state
+        if left is not None and not isinstance(left, Rows):  # of a state that was made on a device
+            left = backend.to_numpy(left).tolist()
         if memory.dense and context.batch >= _MANY and context.tokens is not None:
             # The bound of a finite automaton is one for all of its states.
             free = left is None or memory.constraint.most_after(0) <= min(left, default=0) - 2
