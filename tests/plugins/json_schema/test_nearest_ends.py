@@ -84,6 +84,16 @@ def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
         assert found is None or content.ends(at, characters) == label
 
 
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_farthest_end_is_that_of_some_state(pattern: str, bounds: dict[str, int]) -> None:
+    content = content_of({"type": "string", "pattern": pattern, **bounds})
+    if content is None:
+        return
+    places = [(state, count) for state in range(content.automaton.states) for count in range(content.points[-1] + 1)]
+    assert content.farthest_end == max([content.nearest_end(*place) or 0 for place in places])
+
+
 @pytest.mark.parametrize("pattern", ["^(\\w+ ){0,40}$", "^(ab|cde)*$", "^é{3,}x", ".{10}"])
 @pytest.mark.long
 def test_a_text_is_read_off_the_states_without_a_question_for_each_byte(

@@ -91,6 +91,25 @@ def constraint_of(schema: Any, vocabulary: Vocabulary = WORDS) -> SchemaConstrai
     return SchemaConstraint(SchemaAutomaton(compile_schema(schema, options)), vocabulary)
 
 
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_part_of_a_bound_tells_which_tokens_a_limit_allows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a search leaves tokens out, the ids within a limit are found without the whole bound on what they need."""
+    monkeypatch.setattr(distances, "_MOST_WORK", 2000)
+    part, whole = constraint_of(HOSTILE[name]), constraint_of(HOSTILE[name])
+    dice, found, state = random.Random(name), 0, part.start()
+    for _ in range(10):
+        within = {most: part.allowed_within(state, most) for most in (0, 2, 5, 20, 50, 100, 200, 500, 5000)}
+        ids, needed = whole.least_after(state)
+        for most, kept in within.items():
+            if kept is not None:
+                found += 1
+                assert np.array_equal(kept, ids[needed <= most])
+        state = part.advance(state, int(dice.choice(ids.tolist())))
+        if state is None or part.may_end(state):
+            break
+    assert found
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,10 @@ class _TakesLong(Exception):
     """Finding a bound takes longer than it may."""
 
 
+class _IsLarge(Exception):
+    """A bound is larger than it may be."""
+
+
 class TokenBounds:
     """The bounds of the positions of one machine.
 
@@ -139,6 +143,8 @@ class TokenBounds:
         self._begun: dict[Frame, tuple[Iterator[Frame], int]] = {}
         #: How many more parts are found before :meth:`soon_after_any` gives up, and the processor time that it takes.
         self._left = self._deadline = math.inf
+        #: The largest number of added tokens for which :meth:`exceeds` looks any further.
+        self._most_added = math.inf
 
     def soon_after_any(self, position: Position) -> int:
         """:meth:`after_any`, or :data:`UNKNOWN` if many parts of it are not known. Each time more of them are found.
@@ -159,8 +165,47 @@ class TokenBounds:
         if self._left < 0 and time.thread_time() > self._deadline:
             raise _TakesLong
 
+    def exceeds(self, position: Position, most: int) -> bool:
+        """Whether :meth:`after_any` is more than some tokens. Often a few of its parts tell."""
+        items, stack = self._items(position), position.stack
+        backs = [] if stack is None else [entry.back for entry in stack.entries()]
+        self._most_added = most - self._rest_of(self._machine.states[position.state], items)
+        self._most_added -= sum([self._rest_after(back, items) for back in backs])
+        try:
+            return self._most_added < 0 or self.after_any(position) > most
+        except _IsLarge:
+            return True
+        finally:
+            self._most_added = math.inf
+
+    def _rest_of(self, state: State, items: int) -> int:
+        """The tokens that end the object or array of a state; a lower bound on what :meth:`_of_state` finds."""
+        if isinstance(state, GapState):
+            state = state.before
+        if isinstance(state, LiteralState):
+            return self._rest_of(state.target, items)
+        if isinstance(state, ValueState | NumberState):
+            return self._rest_after(state.back, items)
+        if isinstance(state, TextState | EscapeState):
+            within = state.context
+            return self._rest(within.frame, within.layout, items).rest if isinstance(within, NameContext) else 0
+        return 0 if isinstance(state, DoneState) else self._rest(state.frame, state.layout, items).rest
+
+    def _rest_after(self, back: Return, items: int) -> int:
+        if len(back.states) > _MOST_TARGETS:
+            return UNKNOWN
+        return max([self._rest_of(target, items) for target in back.states.values()])
+
     def after_any(self, position: Position) -> int:
         """An upper bound on the tokens that are needed after any token that may come at a position."""
+        items = self._items(position)
+        state, stack = position.state, position.stack
+        found = self._recalled(("state", state, items), lambda: self._of_state(self._machine.states[state], items))
+        below = self._recalled(("stack", stack, items), lambda: self._of_stack(stack, items))
+        return min(found.rest + below.rest + max(found.added, below.added), UNKNOWN)
+
+    def _items(self, position: Position) -> int:
+        """No fewer than the items, or the names, that have come and must not come again in one array or object."""
         frame, items = position.items.frame, 0
         while frame is not None:
             items += 0 if frame.entry.done is None else frame.entry.done.length
@@ -168,11 +213,13 @@ class TokenBounds:
         if self._machine.numbering.tracked and position.stack is not None:
             items = max([items, *[len(entry.names) for entry in position.stack.entries()]])
         # Rounded up, so that few numbers are asked for.
-        items = items and 1 << items.bit_length()
-        state, stack = position.state, position.stack
-        found = self._recalled(("state", state, items), lambda: self._of_state(self._machine.states[state], items))
-        below = self._recalled(("stack", stack, items), lambda: self._of_stack(stack, items))
-        return min(found.rest + below.rest + max(found.added, below.added), UNKNOWN)
+        return items and 1 << items.bit_length()
+
+    def _checked(self, added: int) -> int:
+        """Tokens that are added. No larger number matters than a limit that :meth:`exceeds` sets."""
+        if added > self._most_added:
+            raise _IsLarge
+        return added
 
     def _recalled(self, key: Hashable, find: Callable[[], _Bound]) -> _Bound:
         found = self._known.get(key)
@@ -260,8 +307,7 @@ class TokenBounds:
             return self._recalled(
                 ("distinct", frame, layout, opened, items), lambda: self._of_distinct(frame, layout, opened, items)
             )
-        taken = self._most_names(frame, items)
-        rest = self._recalled(("rest", frame, layout, taken), lambda: self._of_rest(frame, layout, taken))
+        taken, rest = self._most_names(frame, items), self._rest(frame, layout, items)
         if not self._names_begin and is_simple(frame) and not frame.tracked:
             key = "next", frame, layout, opened, names
             next_one = self._recalled(key, lambda: self._of_next_member(frame, layout, opened, names))
@@ -271,6 +317,13 @@ class TokenBounds:
         added_key = "added", begun, layout, opened, taken
         added = self._recalled(added_key, lambda: self._of_members(begun, layout, opened, taken))
         return _Bound(min(rest.rest + added.rest, UNKNOWN), added.added, rest.looked_at + added.looked_at)
+
+    def _rest(self, frame: Frame, layout: Layout, items: int) -> _Bound:
+        """The tokens that end an object or array; of different items no more than the brackets is told."""
+        if isinstance(frame, ArrayFrame) and frame.plan.distinct:
+            return _Bound(0, 0)
+        place, taken = _place(layout), self._most_names(frame, items)
+        return self._recalled(("rest", frame, place, taken), lambda: self._of_rest(frame, place, taken))
 
     def _most_names(self, frame: Frame, items: int) -> int:
         """More than the names that may have come in an object in which none may come twice; 0 for others."""
@@ -331,7 +384,7 @@ class TokenBounds:
             if value is _NO_BOUND or looked_at > _MOST_LOOKED_AT:
                 return _NO_BOUND
             written = self._written(b"," + name + b":", demand, layout)
-            added = max(added, (begun and begun + self._escape) + written, value.added, after.added)
+            added = self._checked(max(added, (begun and begun + self._escape) + written, value.added, after.added))
         return _Bound(0, added, looked_at)
 
     def _has_many_ways(self, frame: Frame) -> TypeGuard[ObjectFrame]:
@@ -407,7 +460,7 @@ class TokenBounds:
                 return _NO_BOUND
             # A token may write the comma alone, or a part of the whitespace after the comma.
             before = b"," + name + b":" if name else b","
-            added = max(added, value.added, rest_of_name + self._written(before, demand, layout))
+            added = self._checked(max(added, value.added, rest_of_name + self._written(before, demand, layout)))
         return _Bound(0, added, looked_at)
 
     def _of_distinct(self, frame: ArrayFrame, layout: Layout, opened: Brackets, items: int) -> _Bound:
@@ -444,7 +497,8 @@ class TokenBounds:
         contents, texts, frames = self._parts.openings(demand)
         looked_at = 1
         added = max([self._tokens(text, layout) for text in (b"false", *texts)])
-        added = max([added, *[self._of_content(content, quoted) for content, quoted in contents]])
+        for content, quoted in contents:
+            added = self._checked(max(added, self._of_content(content, quoted)))
         within = _place(inside(layout))
         for frame in frames:
             bracket = b"[" if isinstance(frame, ArrayFrame) else b"{"
@@ -455,7 +509,7 @@ class TokenBounds:
             looked_at += each.looked_at
             if looked_at > _MOST_LOOKED_AT or each.rest >= UNKNOWN:
                 return _NO_BOUND
-            added = max(added, each.rest + each.added)
+            added = self._checked(max(added, each.rest + each.added))
         return _Bound(0, added, looked_at)
 
     def _of_content(self, content: Content, quoted: bool) -> int:

@@ -145,6 +145,11 @@ class SchemaConstraint(Constraint):
         """The allowed ids and :meth:`least_tokens` after each, or :meth:`most_after` where that takes too long."""
         return self.schema.run(lambda at: self._masks.least_after(at), state)
 
+    def allowed_within(self, state: Configuration, most: int) -> NDArray[np.int32] | None:  # type: ignore[override]
+        """The ids where :meth:`least_after` would have to find the whole of a bound that is larger than ``most``."""
+        found: NDArray[np.int32] | None = self.schema.run(lambda at: self._masks.allowed_within(at, most), state)
+        return found
+
     def most_after(self, state: Configuration) -> int:  # type: ignore[override]
         """An upper bound: the sum over the parts that are open, and the parts that a token can open in them.
 
@@ -194,6 +199,9 @@ class _Masks:
         self._completions = schema.completions
         self._memory = memory
         self._rows: dict[tuple[int, Stack], tuple[TokenSet, bool]] = memory.table("rows", renew=True)
+        self._searches: dict[Position, tuple[NDArray[np.int32], NDArray[np.int32], bool]] = memory.table(
+            "searches", renew=True
+        )
 
     @cached_property
     def _doubtful(self) -> DoubtfulTokens:
@@ -222,7 +230,7 @@ class _Masks:
 
     def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that may come next, and for each a bound on the tokens that are needed after it."""
-        ids, needed, are_all = self.distances.after(position)
+        ids, needed, are_all = self._searched(position)
         if are_all:
             return ids, needed
         size = self._sets.size
@@ -230,6 +238,20 @@ class _Masks:
         bounds = np.full(size, self.bounds.after_any(position), dtype=np.int32)
         bounds[ids] = needed
         return every, bounds.take(every)
+
+    def allowed_within(self, position: Position, most: int) -> NDArray[np.int32] | None:
+        """As :meth:`.SchemaConstraint.allowed_within`."""
+        ids, needed, are_all = self._searched(position)
+        return None if are_all or not self.bounds.exceeds(position, most) else ids[needed <= most]
+
+    def _searched(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
+        """The tokens that a search finds, as :meth:`.TokenDistances.after`."""
+        known = self._searches.get(position)
+        if known is None:
+            known = self.distances.after(position)
+            self._memory.note(known)
+            self._searches[position] = known
+        return known
 
     def _row(self, state: int, stack: Stack) -> tuple[TokenSet, bool]:
         """The tokens that may come next if items and names may be repeated, and whether all such tokens were found."""

@@ -34,6 +34,8 @@ __all__ = ["FREE_FOREVER", "Content", "content_of", "string_problem"]
 #: The largest bound on the length within ``not``, ``oneOf`` or ``if``, where the bound is part of the automaton.
 _COUNTED_INSIDE: Final = 4096
 _SHORT_LIST: Final = 32
+#: The most distances that are compared to find the farthest end.
+_MOST_DISTANCES: Final = 1 << 11
 
 
 def string_problem(keyword: str, text: str, budget: Budget | None) -> str | None:
@@ -254,6 +256,26 @@ class Content:
         least = max(self.least - count, 0)
         most = least + self.automaton.states if self.most is None else self.most - count
         return next((distance for distance in range(least, most + 1) if distances.at(distance, state)), None)
+
+    @cached_property
+    def farthest_end(self) -> int:
+        """An upper bound on the characters to the nearest end within the bounds, from any state that leads to one."""
+        distances, least, last = self.exact_distances, self.least, self.least + self.automaton.states
+        if distances is None or (least and last > _MOST_DISTANCES):
+            return last
+        most = last if self.most is None else self.most
+
+        def farthest(nearest: NDArray[np.int64], count: int) -> int:
+            return int(nearest[nearest <= most - count].max(initial=0))
+
+        found, every = farthest(distances.nearest, least), np.arange(self.automaton.states)
+        # Before the least number of characters fewer are too few.
+        nearest = np.full(len(every), FREE_FOREVER, dtype=np.int64)
+        for distance in range(min(last, most), 0, -1) if least else ():
+            nearest[distances.at(distance, every)] = distance
+            if distance <= least:
+                found = max(found, farthest(nearest, least - distance))
+        return found
 
     @cached_property
     def _farthest(self) -> int:

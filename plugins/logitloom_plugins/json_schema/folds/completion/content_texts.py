@@ -102,8 +102,7 @@ class ContentTexts:
             if nearest is not None:
                 text = nearest.text(label, *begun)
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
-            has_one_output = content.counts and not content.free and content.found == {label}
-            if tries == 1 and has_one_output and content.exact_distances is not None:
+            if tries == 1 and content.found == {label} and _tells_ends(content):
                 columns = self._memory.columns.get(content.automaton)
                 if columns is None:
                     columns = self._memory.columns[content.automaton] = columns_of(content.automaton)
@@ -127,11 +126,11 @@ class ContentTexts:
         return next((begun + text for text, _ in several(content, start, 1, 1, None, count, label, [0])), None)
 
     def nearest_ends(self, content: Content) -> NearestEnds | None:
-        """The nearest ends of the contents with each output; ``None`` if they have too many states."""
+        """The nearest ends of the contents with each output; ``None`` if there are too many, or none are needed."""
         nearest = self._memory.nearest
         if content not in nearest:
             pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
-            nearest[content] = NearestEnds(content) if pairs <= _MOST_PAIRS else None
+            nearest[content] = NearestEnds(content) if pairs <= _MOST_PAIRS and not _tells_ends(content) else None
         return nearest[content]
 
     def short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Output, bytes, Canonical]]:
@@ -162,6 +161,12 @@ class ContentTexts:
         rest = text.lstrip(bytes(range(0x80, 0xC0)))
         begun = text[: len(text) - len(rest)]
         return begun + json.dumps(rest.decode(), ensure_ascii=self._ascii_only)[1:-1].encode()
+
+
+def _tells_ends(content: Content) -> bool:
+    """Whether a short text of a content that counts characters can be read off the distances to ends."""
+    has_one_output = content.counts and not content.free and len(content.found) == 1
+    return has_one_output and content.exact_distances is not None
 
 
 def is_plain(content: Content) -> bool:

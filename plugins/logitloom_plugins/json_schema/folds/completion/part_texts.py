@@ -119,11 +119,11 @@ class PartTexts:
         return {contents.escaped(text) for text in found} if quoted else found
 
     def farthest_end(self, content: Content) -> int:
-        """An upper bound on the bytes of the rest of a short content, from any state on."""
+        """An upper bound on the bytes, or the characters, of the rest of a short content, from any state on."""
         nearest = self._texts.contents.nearest_ends(content)
         farthest = None if nearest is None else nearest.farthest()
-        # After the least number of characters the nearest end is no further away than the number of states.
-        return content.least + content.automaton.states if farthest is None else farthest
+        # A character that has begun is not counted.
+        return content.farthest_end + 1 if farthest is None else farthest
 
     # --- objects and arrays -----------------------------------------------------------------------------------------
 

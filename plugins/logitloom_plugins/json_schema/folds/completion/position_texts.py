@@ -2,8 +2,9 @@
 
 A completion is a function of the position alone. After the first bytes of a completion have been written, the rest is
 the completion of the new position. So the number of tokens in a completion is a bound that counts down. A completion is
-a shortest text in bytes with three exceptions: an object without alternatives is written with exactly its required
-members; strings prefer characters that need no escape; and items that must be different are chosen one after another.
+a shortest text in bytes with four exceptions: an object without alternatives is written with exactly its required
+members; strings prefer characters that need no escape; strings with bounds on their length have the fewest characters;
+and items that must be different are chosen one after another.
 """
 
 from __future__ import annotations
