@@ -465,10 +465,9 @@ class Combination(Constraint):
     # --- token sets -----------------------------------------------------------------------------------------------
 
     def _of_states(self, state: States) -> TokenSet:
-        if self.longest:
-            forced = self._forced_pieces(state)
-            if forced is not None:
-                return forced
+        forced = self.forced_pieces(state)
+        if forced is not None:
+            return forced
         found = union([self.of_configuration(config) for config in state], self.vocab_size)
         ids, states, which = self.settled(state)
         lost = ids[[not states[at] for at in which.tolist()]]
@@ -592,8 +591,10 @@ class Combination(Constraint):
         members = inner.allowed(config.state)
         return not members.allowed or len(members.ids) > 0
 
-    def _forced_pieces(self, state: States) -> TokenSet | None:
-        """The longest tokens that continue the forced string; ``None`` if no string is forced."""
+    def forced_pieces(self, state: States) -> TokenSet | None:
+        """The longest tokens that continue a forced string, where it must be written with them; ``None`` elsewhere."""
+        if not self.longest:
+            return None
         ids: set[int] = set()
         for config in state:
             part, inner = self._automaton.parts[config.section], self.constraints[config.section]
@@ -604,6 +605,8 @@ class Combination(Constraint):
                 if inner is None or not part.exits or part.follows:
                     return None
                 if not config.over:
+                    if not inner.may_end(config.state):
+                        return None
                     members = inner.allowed(config.state)
                     if not members.allowed or len(members.ids):
                         return None

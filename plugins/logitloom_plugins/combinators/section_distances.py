@@ -12,7 +12,8 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import reduce
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,9 @@ from logitloom_plugins.combinators.section_automaton import SectionAutomaton, Se
 from logitloom_plugins.combinators.triggers import TriggerMatcher, textless_ids
 
 __all__ = ["Distances"]
+
+#: In place of the tokens needed after a token that is not allowed.
+_FORBIDDEN: Final = UNKNOWN + 1
 
 
 class Distances:
@@ -202,12 +206,13 @@ class Distances:
     def after(self, configs: frozenset[SectionConfiguration]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids (ids that give way included), and :meth:`least` after each."""
         combination = self._combination
-        needed = np.min([self._after_one(config) for config in configs], axis=0)
+        needed = reduce(np.minimum, map(self._after_one, configs))
         settled, after = self._settled(configs)
         needed[settled] = after
-        ids = combination.allowed(configs).listed(combination.vocab_size)
-        if combination.gives_way:
-            ids = np.union1d(ids, (needed < UNKNOWN).nonzero()[0]).astype(np.int32)
+        ids = (needed < _FORBIDDEN).nonzero()[0].astype(np.int32)
+        forced = None if combination.gives_way else combination.forced_pieces(configs)
+        if forced is not None:
+            ids = intersection(TokenSet(True, ids), forced, combination.vocab_size).ids
         return ids, needed.take(ids).astype(np.int32)
 
     def within(self, configs: frozenset[SectionConfiguration], most: int) -> TokenSet | None:
@@ -221,14 +226,13 @@ class Distances:
         settled, after = self._settled(configs)
         if len(settled):
             found = union([difference(found, settled, size), selected(settled[after <= most])], size)
-        if combination.longest and not combination.gives_way:
-            return intersection(found, combination.allowed(configs), size)
-        return found
+        forced = None if combination.gives_way else combination.forced_pieces(configs)
+        return found if forced is None else intersection(found, forced, size)
 
     def _settled(self, configs: frozenset[SectionConfiguration]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The tokens about which all readings decide together, and :meth:`least` after each."""
         ids, states, which = self._combination.settled(configs)
-        return ids, np.array([self.least(state) for state in states], dtype=np.int64).take(which)
+        return ids, np.array([self._after_all(state) for state in states], dtype=np.int64).take(which)
 
     def _one_within(self, config: SectionConfiguration, kept: TokenSet | None, most: int) -> TokenSet:
         """The tokens of one configuration that fit; ``kept`` are those of :meth:`_inner_within`."""
@@ -273,9 +277,9 @@ class Distances:
         return difference(inside, found, size) if fits else intersection(inside, TokenSet(True, found), size)
 
     def _after_one(self, config: SectionConfiguration) -> NDArray[np.int64]:
-        """``[vocab_size]``: :meth:`least` after each token of one configuration, :data:`UNKNOWN` if not allowed."""
+        """``[vocab_size]``: :meth:`least` after each token of one configuration, ``_FORBIDDEN`` if not allowed."""
         combination = self._combination
-        needed = np.full(combination.vocab_size, UNKNOWN, dtype=np.int64)
+        needed = np.full(combination.vocab_size, _FORBIDDEN, dtype=np.int64)
         part = self._parts[config.section]
         if _is_inside(config, part):
             self._stay(config, part, needed)
@@ -293,7 +297,11 @@ class Distances:
         return needed
 
     def _after_token(self, config: SectionConfiguration, token: int) -> int:
-        return self.least(self._combination.read([config], token)[0])
+        return self._after_all(self._combination.read([config], token)[0])
+
+    def _after_all(self, state: States) -> int:
+        """:meth:`least` of the readings after a token, ``_FORBIDDEN`` if there are none."""
+        return self.least(state) if state else _FORBIDDEN
 
     def _apart(self, config: SectionConfiguration) -> set[int]:
         """The tokens that are read one by one: those of special tokens, and the next ones of begun strings."""
