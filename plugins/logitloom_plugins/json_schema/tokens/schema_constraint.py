@@ -145,9 +145,9 @@ class SchemaConstraint(Constraint):
         """The allowed ids and :meth:`least_tokens` after each, or :meth:`most_after` where that takes too long."""
         return self.schema.run(lambda at: self._masks.least_after(at), state)
 
-    def allowed_within(self, state: Configuration, most: int) -> NDArray[np.int32] | None:  # type: ignore[override]
+    def allowed_within(self, state: Configuration, most: int) -> TokenSet | None:  # type: ignore[override]
         """The ids where :meth:`least_after` would have to find the whole of a bound that is larger than ``most``."""
-        found: NDArray[np.int32] | None = self.schema.run(lambda at: self._masks.allowed_within(at, most), state)
+        found: TokenSet | None = self.schema.run(lambda at: self._masks.allowed_within(at, most), state)
         return found
 
     def most_after(self, state: Configuration) -> int:  # type: ignore[override]
@@ -239,10 +239,12 @@ class _Masks:
         bounds[ids] = needed
         return every, bounds.take(every)
 
-    def allowed_within(self, position: Position, most: int) -> NDArray[np.int32] | None:
+    def allowed_within(self, position: Position, most: int) -> TokenSet | None:
         """As :meth:`.SchemaConstraint.allowed_within`."""
         ids, needed, are_all = self._searched(position)
-        return None if are_all or not self.bounds.exceeds(position, most) else ids[needed <= most]
+        if are_all or not self.bounds.exceeds(position, most):
+            return None
+        return TokenSet(True, ids[needed <= most])
 
     def _searched(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
         """The tokens that a search finds, as :meth:`.TokenDistances.after`."""
