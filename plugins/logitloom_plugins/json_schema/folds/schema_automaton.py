@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, TypeVar, cast
 
 from logitloom.constraints import ByteAutomaton
@@ -102,12 +102,12 @@ class SchemaAutomaton(ByteAutomaton):
         with self._lock:
             self._remember(self.machine.fresh())
 
-    def run(self, read: Callable[..., Result], configuration: Configuration, *arguments: object) -> Result:
+    def run(self, read: Callable[..., Result], state: Hashable, *arguments: object) -> Result:
         """The result of a function that gets the position of a configuration, and further arguments.
 
         Args:
             read: the function; called again in an empty machine if there is no room for the states that it visits.
-            configuration: the configuration.
+            state: the configuration.
 
         Raises:
             BudgetExceeded: if there is no room in an empty machine either.
@@ -118,15 +118,13 @@ class SchemaAutomaton(ByteAutomaton):
                 self.forget()
             fresh, self._fresh, self._visiting = self._fresh, False, True
             try:
-                owner, position = configuration.position
-                if owner is not self.machine:
-                    position = self.position(configuration)
+                position = self.position(cast("Configuration", state))
                 found = read(position, *arguments)
             except (BudgetExceeded, RecursionError) as error:
                 if fresh or isinstance(error, RecursionError):
                     raise _late(error) from error
                 self.forget()
-                return self.run(read, configuration, *arguments)
+                return self.run(read, state, *arguments)
             self._visiting = False
             return found
 
@@ -175,15 +173,16 @@ class SchemaAutomaton(ByteAutomaton):
         with self._lock:
             return self.configuration(Position(self.machine.start))
 
-    def step(self, state: Configuration, byte: int) -> Configuration | None:  # type: ignore[override]
+    def step(self, state: Hashable, byte: int) -> Configuration | None:
         """The configuration after one more byte; ``None`` if no accepted text has this prefix."""
-        return self.read(state, bytes((byte,)))
+        return self.run(self.after, state, bytes((byte,)))
 
-    def accepts(self, state: Configuration) -> bool:  # type: ignore[override]
+    def accepts(self, state: Hashable) -> bool:
         """Whether the text may end."""
-        return state.stack is None and self.run(lambda at: self.machine.ends(at), state)
+        # A text cannot end inside an object or array, that is, with a stack.
+        return cast("Configuration", state).stack is None and self.run(lambda at: self.machine.ends(at), state)
 
-    def completion(self, state: Configuration) -> bytes | None:  # type: ignore[override]
+    def completion(self, state: Hashable) -> bytes | None:
         """A short text with which the value is complete; see :mod:`.completion.position_texts`."""
         return self.run(lambda at: self.completions.of(at), state)
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Hashable
 from functools import cached_property
 from typing import Final
 
@@ -89,7 +90,7 @@ class SchemaConstraint(Constraint):
             )
         self._texts = vocabulary.token_bytes
         self._known_masks = _Masks(schema, vocabulary, self.vocab_size, self.memory)
-        self._sets: dict[Configuration, TokenSet] = self.memory.table("token sets")
+        self._sets: dict[Hashable, TokenSet] = self.memory.table("token sets")
 
     def forget(self) -> None:
         """Drop what is remembered of visited configurations, by the automaton too. Results do not change."""
@@ -120,44 +121,42 @@ class SchemaConstraint(Constraint):
         """The configuration before the first token."""
         return self.schema.start()
 
-    def advance(self, state: Configuration, token: int) -> Configuration | None:  # type: ignore[override]
+    def advance(self, state: Hashable, token: int) -> Configuration | None:
         """The configuration after one more token; ``None`` if it is not allowed."""
         texts = self._texts
         text = texts[token] if 0 <= token < len(texts) else b""
         return self.schema.run(self.schema.after, state, text) if text else None
 
-    def may_end(self, state: Configuration) -> bool:  # type: ignore[override]
+    def may_end(self, state: Hashable) -> bool:
         """Whether the text may end."""
-        # A text cannot end inside an object or array, that is, with a stack.
-        return state.stack is None and self.schema.accepts(state)
+        return self.schema.accepts(state)
 
-    def least_tokens(self, state: Configuration) -> int | None:  # type: ignore[override]
+    def least_tokens(self, state: Hashable) -> int | None:
         """The fewest tokens that write a short text with which the value is complete, or a bound if it is too long."""
         if self.may_end(state):
             return 0
-        found: int | None = self.schema.run(lambda at: self._masks.distances.least(at), state)
+        found = self.schema.run(lambda at: self._masks.distances.least(at), state)
         if found is not None:
             return found
-        most: int = self.schema.run(lambda at: self._masks.bounds.after_any(at), state)
+        most = self.schema.run(lambda at: self._masks.bounds.after_any(at), state)
         return None if most == UNKNOWN else most + 1
 
-    def least_after(self, state: Configuration) -> tuple[NDArray[np.int32], NDArray[np.int32]]:  # type: ignore[override]
+    def least_after(self, state: Hashable) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids and :meth:`least_tokens` after each, or :meth:`most_after` where that takes too long."""
         return self.schema.run(lambda at: self._masks.least_after(at), state)
 
-    def allowed_within(self, state: Configuration, most: int) -> TokenSet | None:  # type: ignore[override]
+    def allowed_within(self, state: Hashable, most: int) -> TokenSet | None:
         """The ids where :meth:`least_after` would have to find the whole of a bound that is larger than ``most``."""
-        found: TokenSet | None = self.schema.run(lambda at: self._masks.allowed_within(at, most), state)
-        return found
+        return self.schema.run(lambda at: self._masks.allowed_within(at, most), state)
 
-    def most_after(self, state: Configuration) -> int:  # type: ignore[override]
+    def most_after(self, state: Hashable) -> int:
         """An upper bound: the sum over the parts that are open, and the parts that a token can open in them.
 
         In a large schema it may be unknown in the first steps.
         """
         return self.schema.run(lambda at: self._masks.bounds.soon_after_any(at), state)
 
-    def allowed(self, state: Configuration) -> TokenSet:  # type: ignore[override]
+    def allowed(self, state: Hashable) -> TokenSet:
         """The tokens that may come next.
 
         Raises:
@@ -242,9 +241,7 @@ class _Masks:
     def allowed_within(self, position: Position, most: int) -> TokenSet | None:
         """As :meth:`.SchemaConstraint.allowed_within`."""
         ids, needed, are_all = self._searched(position)
-        if are_all or not self.bounds.exceeds(position, most):
-            return None
-        return TokenSet(True, ids[needed <= most])
+        return None if are_all or not self.bounds.exceeds(position, most) else TokenSet(True, ids[needed <= most])
 
     def _searched(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
         """The tokens that a search finds, as :meth:`.TokenDistances.after`."""
