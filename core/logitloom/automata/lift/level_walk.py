@@ -104,6 +104,29 @@ class WalkTable(ABC):
         """Whether it is known at little cost that a state allows every token below a node."""
         return False
 
+    def allows(self, trie: Trie, nodes: NDArray[Any], states: NDArray[Any]) -> NDArray[np.bool_]:
+        """For each pair whether every token below the node is allowed; leaves count only where this costs nothing."""
+        if self.has_paths:
+            return reads_on(self.paths(trie), trie, nodes, states)
+        inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
+        known = np.zeros(len(nodes), dtype=bool)
+        nodes, states = nodes.take(inner), states.take(inner)
+        known[inner] = reads_on(self.paths(trie, states), trie, nodes, states)
+        return known
+
+    @property
+    def knows_loops(self) -> bool:
+        """Whether :meth:`stays` may be true."""
+        return self.loops is not None
+
+    def stays(self, trie: Trie, nodes: NDArray[Any], states: NDArray[Any]) -> NDArray[np.bool_]:
+        """For each pair whether every token below the node is known to lead back to the state."""
+        assert self.loops is not None
+        # Most characters do not leave the state. A token that ends within a character does.
+        known = reads_on(self.staying(trie), trie, nodes, states)
+        known &= self.loops.take(states) & (trie.marks.take(nodes) & HIGH_PARTIAL == 0)
+        return known
+
     def staying(self, trie: Trie) -> Paths:
         """The default paths of all states with a loop, for a walk that keeps states."""
         return self.paths(trie)
@@ -161,7 +184,7 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
     states_whole: list[NDArray[Any]] = []
     left: list[list[int]] = []
     # Where states are kept, single nodes are not read, and dead nodes are not needed.
-    searches = table.least_tokens < NEVER and (not keep_states or table.loops is not None)
+    searches = table.least_tokens < NEVER and (not keep_states or table.knows_loops)
     while len(nodes):
         below, counts = children(trie, nodes)
         if not len(below):
@@ -187,12 +210,7 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
             elif not keep_states:
                 dead.append(below.take((~live).nonzero()[0]))
         if searches and len(nodes) > table.least_pairs and _more_tokens_below(trie, nodes, table.least_tokens):
-            if keep_states and table.loops is not None:
-                # Most characters do not leave the state. A token that ends within a character does.
-                known = reads_on(table.staying(trie), trie, nodes, states)
-                known &= table.loops.take(states) & (trie.marks.take(nodes) & HIGH_PARTIAL == 0)
-            else:
-                known = _allowed_as_a_whole(trie, table, nodes, states)
+            known = (table.stays if keep_states else table.allows)(trie, nodes, states)
             done = known.nonzero()[0]
             if len(done):
                 whole.append(nodes.take(done))
@@ -204,17 +222,6 @@ def level_walk(trie: Trie, table: WalkTable, begun: list[tuple[int, int]], keep_
         if keep_states:
             states_alive.append(states)
     return Walked(joined(alive), joined(whole), joined(dead), joined(states_alive + states_whole), left)
-
-
-def _allowed_as_a_whole(trie: Trie, table: WalkTable, nodes: NDArray[Any], states: NDArray[Any]) -> NDArray[np.bool_]:
-    """For each pair whether every token below the node is allowed; leaves count only where this costs nothing."""
-    if table.has_paths:
-        return reads_on(table.paths(trie), trie, nodes, states)
-    inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
-    known = np.zeros(len(nodes), dtype=bool)
-    nodes, states = nodes.take(inner), states.take(inner)
-    known[inner] = reads_on(table.paths(trie, states), trie, nodes, states)
-    return known
 
 
 def is_thin(trie: Trie, nodes: NDArray[Any], below: NDArray[Any]) -> bool:

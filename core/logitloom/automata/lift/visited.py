@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import distinct, in_order_of_appearance
 from logitloom.automata.automaton_kernels import Paths
+from logitloom.automata.lift.above_ascii import EVERYTHING, states_above_ascii
 from logitloom.automata.lift.level_walk import WalkTable
 from logitloom.automata.lift.run_paths import RunPaths
-from logitloom.automata.lift.trie import Trie
+from logitloom.automata.lift.trie import HIGH_PARTIAL, MALFORMED, Trie
 from logitloom.contract import ByteAutomaton, State
 from logitloom.masks.kernels import ByteTable
 
@@ -37,6 +38,8 @@ _BYTES_OF_A_UNIT: Final = 32
 _NODES_OF_A_UNIT: Final = 100
 #: Walks look for subtrees that are allowed as a whole where more tokens than this are below their nodes.
 _MANY: Final = 8192
+#: Loops on characters above ASCII are looked for where so few states are within them.
+_FEW_WITHIN: Final = 16
 
 
 class TooMuchWork(Exception):
@@ -81,6 +84,7 @@ class VisitedStates(WalkTable):
     """
 
     least_tokens = _MANY
+    knows_loops = True
 
     def __init__(self, automaton: ByteAutomaton) -> None:
         given = automaton.byte_classes()
@@ -99,6 +103,7 @@ class VisitedStates(WalkTable):
         self.every_row: NDArray[np.bool_] = np.ones(0, dtype=bool)
         self.work = 0
         self._costs: dict[int, int] = {}
+        self._loops: dict[int, tuple[np.uint64, np.uint64, int]] = {}
 
     def paths(self, trie: Trie, states: NDArray[Any] | None = None) -> Paths:
         """The runs of some states, or of all, for walks of a trie. All calls must have the same trie."""
@@ -112,6 +117,44 @@ class VisitedStates(WalkTable):
         if self._paths is None or not self._paths.knows(state):
             self.paths(trie, np.array([state]))
         return self._paths is not None and self._paths.reads_on(node, state)
+
+    def stays(self, trie: Trie, nodes: NDArray[Any], states: NDArray[Any]) -> NDArray[np.bool_]:
+        """See :meth:`.WalkTable.stays`. Loops are looked for at states with many tokens below their nodes."""
+        below = np.bincount(states, weights=trie.last.take(nodes) - trie.own.take(nodes))
+        known = np.zeros(len(nodes), dtype=bool)
+        for state in (below > _MANY).nonzero()[0].tolist():
+            at = (states == state).nonzero()[0]
+            low, high, marks = self._leaving(state)
+            left = (trie.low.take(nodes.take(at)) & low) | (trie.high.take(nodes.take(at)) & high)
+            known[at] = (left == 0) & (trie.marks.take(nodes.take(at)) & marks == 0)
+        return known
+
+    def _leaving(self, state: int) -> tuple[np.uint64, np.uint64, int]:
+        """What may lead from a state to another one, as bits of ``Trie.low``, ``Trie.high`` and ``Trie.marks``."""
+        known = self._loops.get(state)
+        if known is None:
+            leaves = self.step(np.full(128, state), np.arange(128, dtype=np.uint8)) != state
+            low, high = np.packbits(leaves, bitorder="little").view("<u8")
+            loops = np.count_nonzero(leaves) < 64 and self._loops_above_ascii(state)
+            self._loops[state] = known = low, high, int(MALFORMED | HIGH_PARTIAL if loops else EVERYTHING)
+        return known
+
+    def _loops_above_ascii(self, state: int) -> bool:
+        """Whether every character above ASCII leads from a state back to it."""
+        read, asked = np.arange(0xC2, 0xF5, dtype=np.uint8), np.array([state])
+        within = asked[:0]
+        # Such a character has at most three more bytes.
+        for _ in range(4):
+            reached = self.step(asked.repeat(len(read)), np.tile(read, len(asked)))
+            read = np.arange(0x80, 0xC0, dtype=np.uint8)
+            asked = distinct(reached[(reached >= 0) & (reached != state)], len(self.values))
+            within = distinct(np.concatenate([within, asked]), len(self.values))
+            if len(within) > _FEW_WITHIN:
+                return False
+        numbers = np.full(len(self.values) + 1, _NONE)
+        numbers[np.append(state, within)] = np.arange(len(within) + 1)
+        table = numbers.take(np.maximum(self.table[np.append(state, within)], _NONE))
+        return int(states_above_ascii(table, self.byte_class, np.arange(len(table)))[0]) == 0
 
     @property
     def nbytes(self) -> int:

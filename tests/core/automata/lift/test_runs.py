@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -13,9 +15,12 @@ from logitloom.automata import LazyDfa, TokenAutomaton, compile_pattern
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.lift import lift
+from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.automata.lift.visited import VisitedStates
 from logitloom.automata.patterns.pattern import parse_pattern
+from logitloom.constraints import LiftedAutomaton
 from logitloom.constraints import lift as lifted
-from logitloom.errors import UnsupportedPattern
+from logitloom.errors import LogitloomError, UnsupportedPattern
 from logitloom.masks.kernels import load_kernels
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.pattern_strategies import FLAGS, TEXTS, patterns
@@ -63,6 +68,59 @@ def test_every_text_of_a_run_is_read(pattern: str, flags: int, text: str, rng: r
         for byte in "".join(rng.choices(letters, k=run.characters)).encode():
             reached = automaton.step(reached, byte)
             assert reached is not None, run
+
+
+LOOPS = [r"[^<>&]*<", r'"(?:[^"\\]|\\.)*"', r"(?s).*é", r"\w*;", r"[a-z ]*(?:\d.*)?", r"\d[^×]*"]
+
+
+def after_each_token(constraint: LiftedAutomaton, state: Any) -> dict[int, Any]:
+    """By token the state after it: each token is taken."""
+    texts = enumerate(constraint.vocabulary.token_bytes)
+    found = {token: constraint.advance(state, token) for token, text in texts if text}
+    return {token: after for token, after in found.items() if after is not None}
+
+
+def compare_successors(pattern: str, flags: int, seed: str) -> None:
+    """Compare the states that walks find after all tokens of a state with those of single tokens."""
+    automaton, words, dice = lazy(pattern, flags), mixed(), random.Random(seed)
+    with (
+        mock.patch("logitloom.automata.lift.visited._MANY", -1),
+        mock.patch("logitloom.automata.lift.visited.VisitedStates.least_tokens", 0),
+    ):
+        constraint = lifted(automaton, words)
+        state = constraint.start()
+        for _ in range(3):
+            ids, states, which = constraint.successors(state)
+            found = {token: states[at] for token, at in zip(ids.tolist(), which.tolist(), strict=True)}
+            assert found == after_each_token(constraint, state)
+            if not found:
+                break
+            state = dice.choice([*found.values()])
+
+
+@pytest.mark.parametrize("pattern", LOOPS)
+def test_tokens_that_stay_in_a_loop_are_found_together(pattern: str) -> None:
+    compare_successors(pattern, 0, pattern)
+
+
+@settings(max_examples=40)
+@given(patterns(anchors=True), FLAGS)
+def test_loops_change_no_state_after_a_token(pattern: str, flags: int) -> None:
+    with contextlib.suppress(LogitloomError):
+        compare_successors(pattern, flags, pattern)
+
+
+def test_most_tokens_that_stay_in_a_loop_are_not_looked_at() -> None:
+    words = vocabulary()
+    constraint = lifted(lazy("[^<>&]*<"), words)
+    with (
+        mock.patch("logitloom.automata.lift.visited._MANY", 300),
+        mock.patch("logitloom.automata.lift.visited.VisitedStates.least_tokens", 300),
+        mock.patch.object(VisitedStates, "step", autospec=True, side_effect=VisitedStates.step) as step,
+    ):
+        ids, _, _ = constraint.successors(constraint.start())
+    assert len(ids) > 600
+    assert sum(len(call.args[1]) for call in step.call_args_list) < vocabulary_trie(words).nodes // 2
 
 
 @pytest.mark.parametrize("pattern", [".{0,200}x", "^.{0,200}x$", r".{0,200}\bfoo\b.{0,9}", r"(?:ab)?.*x|[a-z]*"])
