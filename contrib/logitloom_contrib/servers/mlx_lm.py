@@ -56,6 +56,11 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
         """
         super().validate_model_parameters()
         self.chain = self.record = self._calls = None
+        own = self.body.get("stop") or []
+        own = [own] if isinstance(own, str) else own
+        if not isinstance(own, list) or not all(isinstance(each, str) for each in own):
+            # The library's thread, which serves all requests, would end by it.
+            raise ValueError(f"'stop' of a request is a text or a list of texts, but is {own!r:.100}.")
         try:
             provider = self._loaded()
             template = getattr(provider.tokenizer, "chat_template", None)
@@ -74,14 +79,14 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
             chains = _chains_of(provider)
             self.record = admitted_record(extra, chains.permissions.record)
             chain = chains.get(asked).chain
+            chains.require_room(chain, self.max_tokens)
             self.chain = chain if self.record is None else RecordedChain(chain)
             if not getattr(provider.tokenizer, "has_tool_calling", False):
                 self._calls = CallsInText.of(chain)  # the library has no parser for this model
         except LogitloomError as error:
             raise ValueError(str(error)) from error
         # The server cuts texts before its stop strings, as a chain's texts are.
-        own = self.body.get("stop") or []
-        self.body["stop"] = [*([own] if isinstance(own, str) else own), *stop_strings(self.chain)]
+        self.body["stop"] = [*own, *stop_strings(self.chain)]
 
     def generate_response(self, text: str, finish_reason: Any, *given: Any, **more: Any) -> Any:
         """The library's answer or piece of one, with the calls that the text says where the library reads none."""

@@ -190,6 +190,24 @@ def test_a_body_that_nobody_would_read_is_refused(address: str, case: str) -> No
     assert part in message
 
 
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [
+        (
+            {"logitloom": DIGITS, "max_tokens": 3},
+            "may generate 3 tokens, but the shortest text that regex allows needs 9",
+        ),
+        ({"logitloom": DIGITS, "stop": 5}, "'stop' of a request is a text or a list of texts, but is 5"),
+        ({"stop": [5]}, "'stop' of a request"),
+    ],
+)
+def test_what_would_end_a_text_at_its_beginning_is_refused(address: str, asked: dict[str, Any], part: str) -> None:
+    with pytest.raises(Refused) as caught:
+        completed(address, **asked)
+    assert caught.value.args[0] == 400
+    assert part in caught.value.args[1]
+
+
 def test_a_class_becomes_an_object_as_the_documentation_shows(address: str) -> None:
     pytest.importorskip("pydantic", reason="the package pydantic is not installed")
     code = documented("structured-output.md", __file__, "pydantic").replace("http://localhost:8080", address)
