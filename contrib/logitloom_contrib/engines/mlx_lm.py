@@ -85,9 +85,10 @@ def to_mlx_lm(
         NeedsNotMet: the chain needs what mlx-lm does not give.
         ChainIncomplete: options are missing.
     """
-    adapter = MlxModel(model, tokenizer) if model is not None and not hasattr(model, "empty_cache") else model
-    chain = bind(chain, ENGINE, GIVES, tokenizer=getattr(tokenizer, "_tokenizer", tokenizer), model=adapter)
-    own = adapter if "model" in chain.needs else None
+    chain = bind(chain, ENGINE, GIVES, tokenizer=getattr(tokenizer, "_tokenizer", tokenizer), model=model)
+    own = model if "model" in chain.needs else None
+    if own is not None and not hasattr(own, "empty_cache"):
+        own = MlxModel(own, tokenizer)
     return MlxProcessor(chain, own, seed, max_length, max_new_tokens)
 
 

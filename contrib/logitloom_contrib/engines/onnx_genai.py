@@ -53,14 +53,13 @@ def to_onnx_genai(
         NeedsNotMet: the chain needs what the library does not give.
         ChainIncomplete: options are missing.
     """
-    adapter = model
-    if model is not None and not hasattr(model, "empty_cache"):
-        adapter = OnnxGenAiModel(model, tokenizer=tokenizer) if "model" in chain.needs else None
-    chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=adapter)
+    chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=model)
+    own = model if "model" in chain.needs else None
+    if own is not None and not hasattr(own, "empty_cache"):
+        own = OnnxGenAiModel(own, tokenizer=tokenizer)
     ends = tuple(dict.fromkeys([*eos, *(chain.vocabulary.eos if chain.vocabulary is not None else ())]))
     if padding is None and ends:
         padding = ends[0]
-    own = adapter if "model" in chain.needs else None
     return OnnxGenAiProcessor(chain, getattr(model, "model", model), own, ends, padding, seed, max_length)
 
 

@@ -86,15 +86,15 @@ def to_transformers(
     config = getattr(model, "generation_config", None)
     if config is not None:
         _require_called(config.cache_implementation)
-    adapter = TransformersModel(model, tokenizer) if config is not None and "model" in chain.needs else model
-    chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=adapter)
+    chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=model)
+    own = model if "model" in chain.needs else None
+    if own is not None and config is not None:
+        own = TransformersModel(own, tokenizer)
     ends = eos if eos is not None else (*_ids(getattr(config, "eos_token_id", None)), *_eos_of(chain))
     if padding is None:
         known = (getattr(config, "pad_token_id", None), getattr(tokenizer, "pad_token_id", None), *ends)
         padding = next((int(token) for token in known if token is not None), None)
-    return TransformersProcessor(
-        _Binding(chain, tuple(ends), padding, seed, max_length, adapter if "model" in chain.needs else None), model
-    )
+    return TransformersProcessor(_Binding(chain, tuple(ends), padding, seed, max_length, own), model)
 
 
 class _Binding:

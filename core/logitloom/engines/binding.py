@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Protocol
 
+from logitloom.arguments import shown
 from logitloom.chain import Chain
 from logitloom.errors import NeedsNotMet
 
@@ -63,12 +64,14 @@ def bind(chain: Chain, engine: str, gives: Collection[str], *, tokenizer: Any = 
         gives: what it gives, of :data:`logitloom.processor.NEEDS`; and ``every_step`` if it calls the chain once per
             token and row, and the chain's states are kept as long as their rows.
         tokenizer: any tokenizer; default: the chain's vocabulary stays.
-        model: a model adapter that the engine gives as well.
+        model: a model, or the adapter of one, that the engine gives as well.
 
     Raises:
         ChainIncomplete: options are missing.
-        NeedsNotMet: a processor needs what the engine does not give.
+        NeedsNotMet: a processor needs what the engine does not give, or there is no chain.
     """
+    if not isinstance(chain, Chain):
+        raise NeedsNotMet(f"{engine} runs a chain, but was given {shown(chain)}. Give what processors.load returns.")
     if tokenizer is not None:
         chain = chain.configure(tokenizer=tokenizer)
     if chain.branches > 1:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from logitloom import processors
-from logitloom.errors import ChainIncomplete, GenerationError, InvalidContext, NeedsNotMet
+from logitloom.errors import ChainIncomplete, GenerationError, InvalidContext, ModelError, NeedsNotMet
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, candidates
 from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode
 
@@ -180,6 +180,24 @@ def test_what_mlx_lm_cannot_run_is_refused_when_it_is_bound() -> None:
         to_mlx_lm(chain_of(("cfg", {"scale": 2.0, "form": "one_pass"})))
     with pytest.raises(InvalidContext, match=r"shapes \[2\] and \[3, 9\]"):
         to_mlx_lm(chain_of(("temperature", {"temperature": 2.0})))(mx.array([1, 2]), mx.zeros((3, 9)))
+    for other in ("regex", ("regex", {"pattern": "a"}), chain_of(("regex", {"pattern": "a"}))["regex"], None):
+        with pytest.raises(NeedsNotMet, match="mlx-lm runs a chain, but was given .*Give what processors.load returns"):
+            to_mlx_lm(other)
+
+
+def test_a_model_with_sliding_windows_generates_with_a_chain_and_gives_no_guidance() -> None:
+    from mlx_lm.models import gemma3_text
+
+    mx.random.seed(0)
+    args = gemma3_text.ModelArgs(
+        model_type="gemma3_text", hidden_size=32, num_hidden_layers=2, intermediate_size=48, num_attention_heads=4,
+        head_dim=8, num_key_value_heads=2, vocab_size=VOCABULARY.size, sliding_window=8, sliding_window_pattern=2,
+    )  # fmt: skip
+    model = gemma3_text.Model(args)
+    found = generate(model, to_mlx_lm(chain_of(("regex", {"pattern": "[0-9]{3}"})), model), PROMPTS[0])
+    assert re.fullmatch("[0-9]{3}", VOCABULARY.decode(found))
+    with pytest.raises(ModelError, match="RotatingKVCache"):
+        to_mlx_lm(chain_of(("cfg", {"scale": 2.0})), model)
 
 
 # -- mlx-lm models in our own loop --------------------------------------------------------------------
