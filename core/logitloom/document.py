@@ -161,8 +161,8 @@ def load(
     """The chain that a document describes, wherever the document is.
 
     Args:
-        source: the path of a ``.toml`` or ``.json`` file; the text of such a document (a text of several lines, or one
-            that begins with ``{``, as JSON does); or the document as a table.
+        source: the path of a ``.toml`` or ``.json`` file; the text of such a document (a text of several lines, an
+            empty one, or one that begins with ``{``, as JSON does); or the document as a table.
         tokenizer: as in :func:`logitloom.processors.load`.
         model: likewise.
         block: likewise.
@@ -177,8 +177,10 @@ def load(
     if isinstance(source, Mapping):
         return from_document(source, tokenizer=tokenizer, model=model, block=block)
     instance(source, (str, os.PathLike, Mapping), "source", ChainDocumentError)
-    if isinstance(source, str) and ("\n" in source or source.lstrip().startswith("{")):
-        what, text, is_json = "The chain document", source, source.lstrip().startswith("{")
+    beginning = "".join(source.split())[:2] if isinstance(source, str) else "path"
+    is_json = beginning.startswith("{") or beginning == "[{"
+    if isinstance(source, str) and ("\n" in source or is_json or not beginning):
+        what, text = "The chain document", source
     else:
         path = Path(source)
         what, is_json = f"The chain file {str(path)!r}", path.suffix == ".json"

@@ -223,6 +223,12 @@ def test_a_text_and_a_table_are_loaded_as_a_file_is():
         assert to_document(load(source))["processor"] == expected
     with pytest.raises(errors.ChainDocumentError, match="The chain document could not be read"):
         load("{")
+    for text in ('[{"use": "top_k", "options": {"k": 5}}]', '[\n  {"use": "top_k"}\n]'):
+        with pytest.raises(errors.ChainDocumentError, match="The chain document holds a list, not a table"):
+            load(text)
+    for text in ("", " \n"):
+        with pytest.raises(errors.ChainDocumentError, match="The chain document describes no chain"):
+            load(text)
     with pytest.raises(errors.ChainDocumentError, match="'source' must be"):
         load(3)
 

@@ -75,8 +75,10 @@ def _text_of(value: Any, what: str) -> str:
     if isinstance(own, (str, bytes)):
         return f"{_name(kind)} {own!r}"
     if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value) if field.init]
-        return f"{_name(kind)} {[(name, _text_of(getattr(value, name), f'{name} of {what}')) for name in names]}"
+        plain = getattr(kind, "plain_option", lambda name, given: given)  # as in documents of chains
+        names = [field.name for field in dataclasses.fields(kind) if field.init]
+        options = {name: plain(name, getattr(value, name)) for name in names}
+        return f"{_name(kind)} {[(name, _text_of(given, f'{name} of {what}')) for name, given in options.items()]}"
     if hasattr(value, "__dict__"):
         return f"{_name(kind)} {_text_of(vars(value), what)}"
     raise StateMismatch(

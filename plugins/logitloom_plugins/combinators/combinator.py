@@ -14,7 +14,7 @@ from logitloom.errors import IllegalToken, OptionError
 from logitloom.host.hookspecs import TextEnd
 from logitloom.rows import tree as rows
 from logitloom_plugins.combinators.combination import Combination
-from logitloom_plugins.combinators.inner import Inner
+from logitloom_plugins.combinators.inner import Inner, plain_specs
 from logitloom_plugins.combinators.section import Section
 from logitloom_plugins.combinators.section_automaton import SectionAutomaton
 from logitloom_plugins.combinators.token_steps import at_tokens
@@ -70,6 +70,11 @@ class Combinator(ConstraintProcessor):
                 own.__name__, (_SectionConstraints,), {"__module__": own.__module__, "__qualname__": own.__qualname__}
             )
             self.__dict__.update(constraint=None, states_after=None, _skeleton=named(self))
+
+    @staticmethod
+    def plain_option(name: str, value: Any) -> Any:
+        """For documents of chains: the options of inner processors in plain data."""
+        return plain_specs(value) if name in ("inner", "then") else value
 
     @property
     def name(self) -> str:

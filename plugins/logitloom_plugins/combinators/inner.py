@@ -11,12 +11,13 @@ from logitloom.chain.links import Link
 from logitloom.constraints import Constraint, LongestTokens, State
 from logitloom.errors import ChainIncomplete, NeedsNotMet, OptionError, StageOrderError
 from logitloom.host.hookspecs import TextEnd
+from logitloom.host.registry import load_plugin
 from logitloom_plugins.combinators.finish_within import FinishWithin
 from logitloom_plugins.combinators.intersection import Intersection
 from logitloom_plugins.combinators.token_steps import AtTokens, at_tokens
 from logitloom_plugins.combinators.triggers import token_texts
 
-__all__ = ["Inner", "specs_of"]
+__all__ = ["Inner", "plain_specs", "specs_of"]
 
 
 def specs_of(given: Any) -> list[Any]:
@@ -46,6 +47,28 @@ def specs_of(given: Any) -> list[Any]:
             return [(given[0], given[1])]
         return [spec for part in given for spec in specs_of(part)]
     return [given]
+
+
+def plain_specs(given: Any) -> Any:
+    """What :func:`specs_of` takes, with the options of each named processor in plain data, for documents of chains.
+
+    Example:
+        >>> plain_specs(["json", {"schema": {"const": None}}])
+        ['json', {'schema': '{"const": null}'}]
+    """
+    if isinstance(given, Mapping) and isinstance(given.get("use"), str) and isinstance(given.get("options"), Mapping):
+        return {**given, "options": _plain_options(given["use"], given["options"])}
+    if not isinstance(given, (list, tuple)):
+        return given
+    [spec, *more] = specs_of(given) or [None]
+    if not more and isinstance(spec, tuple) and isinstance(spec[0], str) and given[0] is spec[0]:
+        return [spec[0], _plain_options(*spec)]
+    return [plain_specs(part) for part in given]
+
+
+def _plain_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    plain = getattr(load_plugin("processors", name), "plain_option", lambda option, value: value)
+    return {option: plain(option, value) for option, value in options.items()}
 
 
 class Inner:
@@ -87,7 +110,8 @@ class Inner:
                 )
             if link.missing:
                 raise ChainIncomplete(
-                    f"Processor {link.label!r} inside {owner!r} misses options: {', '.join(link.missing)}."
+                    f"Processor {link.label!r} inside {owner!r} misses options: {', '.join(link.missing)}. Give "
+                    f"them with its name: [{link.label!r}, {{{link.missing[0]!r}: ...}}]."
                 )
         self.links = tuple(links)
         self._found: dict[tuple[Vocabulary, int], list[Constraint]] = {}

@@ -53,6 +53,28 @@ def test_documents_round_trip(label: str) -> None:
         assert again[again.labels[0]].needs == chain[chain.labels[0]].needs
 
 
+OPTIONAL = {"type": "object", "properties": {"a": {"type": ["null", "string"], "default": None}}}
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        ["json", {"schema": OPTIONAL}],
+        {"use": "json", "options": {"schema": OPTIONAL}},
+        [["json", {"schema": OPTIONAL}], ["top_k", {"k": 4}]],
+        ["tool_call", {"tools": [{"name": "a", "parameters": OPTIONAL}]}],
+        ["budget", {"n": 4, "text": "!", "then": ["json", {"schema": OPTIONAL}]}],
+        ["structural_tag", {"tag": {"type": "json_schema", "json_schema": OPTIONAL}}],
+    ],
+    ids=str,
+)
+def test_what_is_inside_goes_into_documents_as_it_does_outside(inner: Any) -> None:
+    """TOML has no null; a chain and the chain of its document are equal, so one continues states of the other."""
+    chain = processors.load(("thinking", {"budget": 5, "then": inner}))
+    for again in (document.load(document.to_toml(chain)), document.load(document.to_json(chain))):
+        assert again.fingerprint == chain.fingerprint
+
+
 @LABELS
 def test_every_form_of_options_starts(label: str) -> None:
     chain, context, state = start(SPECS[label], rows=2)
