@@ -97,7 +97,7 @@ def _of_tools(body: Mapping[str, Any], chat_template: str | None) -> list[dict[s
         if chat_template is None:
             raise NeedsNotMet(
                 f"The request has tool_choice {choice!r:.100}, and the model has no chat template that says how calls "
-                f"are written. Whoever runs the server can name it, such as LOGITLOOM_TOOL_FORMAT=hermes."
+                f"are written. Start the server with the form's name, such as LOGITLOOM_TOOL_FORMAT=hermes."
             )
         options["chat_template"] = chat_template
     return [{"use": "tool_call", "options": options}]
