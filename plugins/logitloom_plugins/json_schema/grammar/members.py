@@ -85,8 +85,8 @@ class Member(Generic[Plans, Container]):
             the member; ``None`` if the container could not be completed.
 
     Attributes:
-        reached: the truth vectors that values of the member can have, each with the frame after the member; ``None``
-            until they are certain.
+        reached: by truth vector that values of the member can have the frame after the member; ``None`` until they are
+            certain.
     """
 
     __slots__ = ("after", "demand", "reached")
@@ -94,7 +94,7 @@ class Member(Generic[Plans, Container]):
     def __init__(self, demand: ValueConstraint, after: Callable[[Plans, TruthVector], Container | None]) -> None:
         self.demand = demand
         self.after = after
-        self.reached: list[tuple[TruthVector, Container]] | None = None
+        self.reached: dict[TruthVector, Container] | None = None
 
 
 def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Atom, ...], Formula]:

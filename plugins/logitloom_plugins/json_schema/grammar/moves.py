@@ -136,14 +136,16 @@ class SchemaGrammar:
 
     def leads_on(self, member: Member[Satisfiability, Container]) -> bool:
         """Whether some value of a member leaves a container that can be completed."""
-        frames = [frame for _, frame in self.values.after(member)]
+        frames = self.values.after(member).values()
         # Of a container without open formulas it is known at once.
         return any(map(self.values.lives, sorted(frames, key=lambda frame: not frame.only_hard)))
 
     def after_member(self, member: Member[Satisfiability, Container], layout: Layout) -> Return:
         """Where a text goes on after a member of an object or array, if the container can be completed there."""
         after, lives = self.values.after(member), self.values.lives
-        return self.returning({truth: state_in(frame, "next", layout) for truth, frame in after if lives(frame)})
+        return self.returning(
+            {truth: state_in(frame, "next", layout) for truth, frame in after.items() if lives(frame)}
+        )
 
     # --- layouts ---------------------------------------------------------------------------------------------------
 

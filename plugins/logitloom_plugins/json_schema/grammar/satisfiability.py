@@ -240,7 +240,8 @@ class Satisfiability:
         """
         found = self._alike.get(demand)
         if found is None:
-            formulas = demand if demand.extras else tuple([self.of_type(demand, kind) for kind in TYPES])
+            every = [(kind, self.of_type(demand, kind)) for kind in TYPES if kind in self.kinds(demand)]
+            formulas = demand if demand.extras else tuple([each for each in every if each[1]])
             found = self._alike[demand] = self._first.setdefault(formulas, demand)
         return found
 
@@ -453,16 +454,16 @@ class Satisfiability:
         return frame.length >= 0 or bool(objects.member_effects(frame, key, frame.length).of)
 
     def _frames_after(self, member: Member[Satisfiability, Container] | None) -> Inquiry[list[Container]]:
-        return [] if member is None else [frame for _, frame in (yield from self._after(member))]
+        return [] if member is None else [*(yield from self._after(member)).values()]
 
-    def after(self, member: Member[Satisfiability, Container]) -> list[tuple[TruthVector, Container]]:
-        """The truth vectors that values of a member can have, each with the frame after it."""
+    def after(self, member: Member[Satisfiability, Container]) -> dict[TruthVector, Container]:
+        """By truth vector that values of a member can have the frame after it."""
         return member.reached if member.reached is not None else self._answered(self._after(member))
 
-    def _after(self, member: Member[Satisfiability, Container]) -> Inquiry[list[tuple[TruthVector, Container]]]:
+    def _after(self, member: Member[Satisfiability, Container]) -> Inquiry[dict[TruthVector, Container]]:
         if member.reached is not None:
             return member.reached
-        found = []
+        found: dict[TruthVector, Container] = {}
         truths: frozenset[TruthVector] = yield member.demand
         for truth in truths:
             # With long formulas one step may take milliseconds.
@@ -471,7 +472,7 @@ class Satisfiability:
                 self.tracker.check_time()
             following = member.after(self, truth)
             if following is not None:
-                found.append((truth, following))
+                found[truth] = following
         if member.demand in self._known:
             member.reached = found
         return found
@@ -488,11 +489,13 @@ def _has_plain_value(kind: str, formula: Formula = False) -> bool:
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Callable[[Atom], bool]], TruthVector | None]:
     """A function from the truth of atoms to the truth vector of ``formulas[1:]``, ``None`` if ``formulas[0]`` fails."""
+    # Hundreds of atoms are asked of each value of a long list.
+    extras = [(extra, extra if is_atom(extra) else None) for extra in formulas[1:]]
 
     def label(holds: Callable[[Atom], bool]) -> TruthVector | None:
         if substitute(formulas[0], holds) is not True:
             return None
-        return tuple([substitute(extra, holds) is True for extra in formulas[1:]])
+        return tuple([(substitute(extra, holds) if atom is None else holds(atom)) is True for extra, atom in extras])
 
     return label
 

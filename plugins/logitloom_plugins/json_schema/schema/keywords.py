@@ -133,6 +133,7 @@ class Keywords:
         self._active: set[tuple[int, str]] = set()
         self._typed: dict[int, tuple[list[JSONValue], dict[str, list[tuple[int, JSONValue]]]]] = {}
         self._before: dict[tuple[object, ...], list[int]] = {}
+        self._constants: dict[tuple[object, ...], int] = {}
 
     def of(self, number: int, kind: str) -> Formula:
         """The demands of a node on values of one of the :data:`TYPES`."""
@@ -147,7 +148,7 @@ class Keywords:
                 )
             self._active.add(key)
             try:
-                known = self._known[key] = self._formula(number, kind)
+                known = self._known[key] = kind in self.kinds(number) and self._formula(number, kind)
             finally:
                 self._active.discard(key)
         return known
@@ -483,8 +484,15 @@ class Keywords:
         )
 
     def constant(self, node: SchemaNode, value: JSONValue, relative: str) -> int:
-        """The number of a node that only one value satisfies."""
-        return self.document.made(node, {"enum": [value]}, relative)
+        """The number of a node that only one value satisfies: one node for all equal values below one base."""
+        schema = {"enum": [value]}
+        try:
+            key = repr(value), node.base, node.dialect, node.scope
+        except RecursionError:
+            return self.document.made(node, schema, relative)
+        if key not in self._constants:
+            self._constants[key] = self.document.made(node, schema, relative)
+        return self._constants[key]
 
     def child(self, node: SchemaNode, schema: JSONValue, relative: str) -> Formula:
         """A subschema as a formula over nodes."""

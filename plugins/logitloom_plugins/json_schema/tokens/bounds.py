@@ -313,6 +313,8 @@ class TokenBounds:
             next_one = self._recalled(key, lambda: self._of_next_member(frame, layout, opened, names))
             if next_one is not _NO_BOUND:
                 return next_one._replace(rest=rest.rest)
+        if rest is _NO_BOUND:
+            return rest
         begun = _at_its_start(frame)
         added_key = "added", begun, layout, opened, taken
         added = self._recalled(added_key, lambda: self._of_members(begun, layout, opened, taken))

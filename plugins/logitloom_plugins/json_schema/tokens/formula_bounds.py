@@ -20,12 +20,17 @@ __all__ = ["AnyDemands", "all_atoms", "most_for"]
 
 #: The most formulas about one value. Short values are found for all of them together, in quadratic time.
 _MOST_ASKED: Final = 384
+_TOO_MANY: Final = "The value of a member may be compared with too many others."
 #: Atoms that one member that is written makes false, and that hold where none is.
 _OF_ABSENCE: Final = ("prop", "patp", "addl", "names")
 
 
 def all_atoms(frame: ObjectFrame) -> list[Atom]:
-    """Every atom of the open formulas, those of the cases of selections included, and the selections, each once."""
+    """Every atom of the open formulas, those of the cases of selections included, and the selections, each once.
+
+    Raises:
+        BudgetExceeded: if very many cases are told apart by the value of a member.
+    """
     found: dict[Atom, None] = {}
     seen: set[int] = set()
     pending: list[Formula] = [*frame.open_formulas]
@@ -39,6 +44,8 @@ def all_atoms(frame: ObjectFrame) -> list[Atom]:
         elif formula[0] == "?":
             found[formula] = None
             selection = Selection.of(formula)
+            if len(selection.cases) > _MOST_ASKED:
+                raise BudgetExceeded(_TOO_MANY)
             pending += [selection.whole, *selection.cases]
         elif formula[0] in "&|1":
             pending += formula[1]
@@ -80,7 +87,7 @@ class AnyDemands:
                 asked[atom[-1]] = None
         extras = tuple([each for each in asked if not isinstance(each, bool)])
         if len(extras) > _MOST_ASKED:
-            raise BudgetExceeded("The value of a member may be compared with too many others.")
+            raise BudgetExceeded(_TOO_MANY)
         return ValueConstraint(plan.hard_child(label), extras)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, TypeVar
 
 import numpy as np
@@ -133,6 +133,7 @@ def _of_few(
 ) -> MooreMachine:
     """The automaton of the numbers of a finite list; formulas are evaluated for each number by itself."""
 
+    @cache
     def label(value: Decimal, is_plain: bool) -> Output:
         if not is_plain and plain_integers and _is_whole(value) and label(value, True) is not None:
             return None

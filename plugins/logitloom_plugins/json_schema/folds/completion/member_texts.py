@@ -230,10 +230,7 @@ def _parts_of(frame: Frame) -> int:
 def _after(texts: LocalTexts, coming: _Coming, answer: TruthVector, taken: Taken) -> _Place | None:
     """The place after a member whose value has a truth vector; ``None`` if a text without the member is as good."""
     member = coming.member
-    if member.reached is None:
-        following = member.after(texts.values, answer)
-    else:
-        following = next((frame for truth, frame in member.reached if truth == answer), None)
+    following = member.after(texts.values, answer) if member.reached is None else member.reached.get(answer)
     return None if following is None or following == coming.omitted else _Place(following, "next", taken, False)
 
 

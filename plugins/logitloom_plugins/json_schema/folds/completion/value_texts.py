@@ -9,7 +9,7 @@ from typing import Final
 from logitloom.automata import check_deadline
 from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_WRITTEN, Jump, Taken, Texts, merge
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, leading_on
-from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical, canonical
+from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER, Canonical, canonical
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.layout import COMPACT, settled
@@ -18,6 +18,8 @@ from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueCons
 from logitloom_plugins.json_schema.grammar.objects import ObjectMember
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState, state_in
+from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.values.moore_machine import encodable
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["colon_jumps", "contents_of", "other_values", "short_values", "value_jumps", "values_in_order"]
@@ -73,7 +75,10 @@ def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> I
         formulas = values.of_type(demand, kind)
         if formulas:
             add({tuple(extra is True for extra in formulas[1:]): kind.encode()})
-    for content, quoted in contents_of(texts, demand):
+    shortest = _shortest_listed(values.of_type(demand, "string"))
+    if shortest is not None:
+        add({(): b'"%b"' % contents.escaped(shortest)})
+    for content, quoted in contents_of(texts, demand, numbers_alone=shortest is not None):
         inside = contents.texts(content, content.automaton.start, 0, content.found)
         add({truth: b'"%b"' % contents.escaped(text) for truth, text in inside.items()} if quoted else inside)
     for kind, bracket in _BRACKETS:
@@ -113,11 +118,24 @@ def _demands_within(texts: LocalTexts, frame: Frame) -> Iterator[ValueConstraint
             yield member.demand
 
 
-def contents_of(texts: LocalTexts, demand: ValueConstraint) -> Iterator[tuple[Content, bool]]:
+def _shortest_listed(formulas: tuple[Formula, ...]) -> bytes | None:
+    """The shortest string of a list that is all that formulas ask for; ``None`` if they ask for anything else.
+
+    Of a list, such as the value of ``const``, no automaton is needed.
+    """
+    if len(formulas) != 1 or isinstance(formulas[0], bool) or formulas[0][0] != "any":
+        return None
+    encoded = [text.encode() for text in formulas[0][1] if encodable(text)]
+    return min(encoded, key=lambda text: (len(text), text.translate(ORDER)), default=None)
+
+
+def contents_of(
+    texts: LocalTexts, demand: ValueConstraint, numbers_alone: bool = False
+) -> Iterator[tuple[Content, bool]]:
     """The contents of the strings (``True``) and of the numbers that satisfy a constraint."""
     values = texts.values
     strings = values.of_type(demand, "string")
-    if strings:
+    if strings and not numbers_alone:
         yield values.content(strings), True
     numbers = values.of_type(demand, "number")
     if numbers:
