@@ -79,6 +79,23 @@ def test_the_completion_of_one_of_many_names_omits_each_name_once(monkeypatch: p
     assert found[1] <= 5 * found[0]
 
 
+def test_one_of_many_objects_is_completed_without_an_automaton_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, content = [], Satisfiability.content
+    monkeypatch.setattr(Satisfiability, "content", lambda *given: asked.append(given) or content(*given))
+    found = []
+    for count in (20, 80):
+        listed = [{"id": number, "name": name, "tags": [number % 3]} for number, name in enumerate(names(count))]
+        machine = compile_schema({"enum": listed})
+        automaton = SchemaAutomaton(machine)
+        asked.clear()
+        assert json.loads(automaton.completion(automaton.start()) or b"") == listed[0]
+        found.append((len(asked), len(machine.values.keywords.document.nodes) - 2 * count))
+    (few_asked, few_nodes), (many_asked, many_nodes) = found
+    assert many_asked == few_asked
+    # Equal values share a node. The bits of the numbers of the alternatives have one each.
+    assert many_nodes == few_nodes + 2
+
+
 def test_each_required_name_is_asked_for_a_value_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ValueConstraint] = []
     possible = Satisfiability.possible

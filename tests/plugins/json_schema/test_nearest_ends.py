@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
@@ -16,6 +17,7 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import (
     longest_path,
     several,
 )
+from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.values.moore_machine import Output
 from logitloom_plugins.json_schema.values.strings import Content
@@ -82,6 +84,17 @@ def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
             characters = content.counted(characters + content.automaton.boundaries[at])
             at = int(content.automaton.next[at, content.automaton.byte_class[byte]])
         assert found is None or content.ends(at, characters) == label
+
+
+@pytest.mark.parametrize(
+    "listed", ["ba", ["é", "zz", "ab"], ["a\n", 'a"', "a\\"], ["\ud800", "xyz"], ["", "a"]], ids=ascii
+)
+def test_the_shortest_string_of_a_list_is_that_of_its_automaton(listed: list[str]) -> None:
+    schema = {"enum": [*listed]}
+    content, automaton = content_of(schema), SchemaAutomaton(compile_schema(schema))
+    assert content is not None
+    found = json.loads(automaton.completion(automaton.start()) or b"")
+    assert found.encode() == NearestEnds(content).text((), content.automaton.start, 0)
 
 
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
