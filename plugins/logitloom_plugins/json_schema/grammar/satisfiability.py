@@ -8,7 +8,7 @@ truth vector.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from typing import Final, Never, TypeVar, cast
 
 from logitloom.automata import Budget, BudgetTracker, Dfa
@@ -357,7 +357,8 @@ class Satisfiability:
                 found.add(end)
                 if len(found) == 2**extras:
                     break
-            queue += yield from self._new_frames(reached, seen)
+            if _may_end_otherwise(reached, found):
+                queue += yield from self._new_frames(reached, seen)
         return found
 
     # --- frames ------------------------------------------------------------------------------------------------
@@ -476,6 +477,13 @@ class Satisfiability:
         if member.demand in self._known:
             member.reached = found
         return found
+
+
+def _may_end_otherwise(frame: Frame, found: Set[TruthVector]) -> bool:
+    """Whether an open object or array may end with a truth vector that was not found, as far as its formulas say."""
+    decided = [(index, extra) for index, extra in enumerate(frame.extras) if isinstance(extra, bool)]
+    alike = sum([all(truth[index] is extra for index, extra in decided) for truth in found])
+    return bool(alike < 2 ** (len(frame.extras) - len(decided)))
 
 
 def _has_plain_value(kind: str, formula: Formula = False) -> bool:

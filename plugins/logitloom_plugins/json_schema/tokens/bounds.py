@@ -529,7 +529,8 @@ class TokenBounds:
             return escape + parts * alike + self._farthest_end(b"a" * rest + end)
         if not content.counts and automaton.states <= _MOST_STATES:
             farthest = 0
-            for text in self._parts.rests(content, quoted):
+            # One after another texts that end alike, which are counted once.
+            for text in sorted(self._parts.rests(content, quoted), key=lambda text: text[::-1]):
                 self._count()
                 farthest = max(farthest, self._farthest_end(text + end))
             return escape + farthest

@@ -238,11 +238,12 @@ def _reachable_ends(texts: LocalTexts, frame: Frame) -> int:
     """An upper bound on the number of truth vectors with which an open object or array can end."""
     if len(frame.wanted) == 1:
         return 1
-    values = texts.values
-    reached = [*itertools.islice(values.explored(frame), _MOST_EXPLORED)]
-    if len(reached) == _MOST_EXPLORED:
-        return len(frame.wanted)
-    return len({values.end(each) for each in reached} - {None})
+    values, ends = texts.values, set[TruthVector | None]([None])
+    for count, each in enumerate(values.explored(frame), 1):
+        ends.add(values.end(each))
+        if len(ends) > len(frame.wanted) or count == _MOST_EXPLORED:
+            return len(frame.wanted)
+    return len(ends) - 1
 
 
 def _members(texts: LocalTexts, place: _Place) -> Iterator[_Coming]:
