@@ -155,11 +155,13 @@ class TextTokens(NamedTuple):
         single: the bytes that are tokens.
         fewest: for a text and the results for its last ends, the fewest tokens that write each end of the text, the
             longest first; ``None`` where no tokens do. The result for the empty end is 0.
+        after_tails: the bytes that follow the end of a character in a token that begins within the character.
     """
 
     longest: int
     single: frozenset[int]
     fewest: Callable[[bytes, Sequence[int | None]], list[int | None]]
+    after_tails: frozenset[int] = frozenset(range(256))
 
 
 class Layers(NamedTuple):
@@ -200,12 +202,20 @@ class NearEnd(Protocol):
         """
         ...
 
-    def layers(self, most: int) -> tuple[Layers, Layers]:
-        """The characters before states that need at most so many tokens, and before states that may need more."""
+    def layers(self, most: int) -> tuple[Layers, Layers, Layers | None]:
+        """The characters before states that need at most so many tokens, before states that may need more, and before
+        states from which a character above ASCII is completed in at most so many tokens, the rest of the text included.
+
+        The last are not known where a token may end such a character and go on with the rest of the text.
+        """
         ...
 
     def away(self, state: State, layers: Layers) -> int:
-        """A lower bound on the characters from a state to a target state of ``layers``; 0 within a character."""
+        """A lower bound on the characters to a target state of ``layers``; within a character from where it begins."""
+        ...
+
+    def is_within(self, state: State) -> bool:
+        """Whether a state is within a character."""
         ...
 
 

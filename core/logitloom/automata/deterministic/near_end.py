@@ -84,13 +84,20 @@ class PositionsNearEnd(NearEnd):
         positions = self._subsets.positions(self._subsets.unpacked(state))
         return self._runs().of(positions, self._runs_within(most)[1])
 
-    def layers(self, most: int) -> tuple[Layers, Layers]:
+    def layers(self, most: int) -> tuple[Layers, Layers, Layers | None]:
         """See :class:`NearEnd`."""
-        return self._distances.nearer(most), self._distances.farther(most, self._runs_within(most)[0])
+        distances = self._distances
+        farther = distances.farther(most, self._runs_within(most)[0])
+        return distances.nearer(most), farther, distances.nearer_within(most)
 
     def away(self, state: State, layers: Layers) -> int:
         """See :class:`NearEnd`."""
-        return min([layers.away[each] for each in self._next(state)]) if type(state) is bytes else 0
+        origin = state if type(state) is bytes else cast(tuple[bytes, int], state)[0]
+        return min([layers.away[each] for each in self._next(origin)])
+
+    def is_within(self, state: State) -> bool:
+        """See :class:`NearEnd`."""
+        return type(state) is not bytes
 
     def _next(self, state: bytes) -> Collection[int]:
         # A walk asks several times about each of its states.

@@ -306,11 +306,11 @@ class LiftedAutomaton(Constraint):
         fit[self._free] = here is not None and here <= most
         return token_set_of_mask(fit)
 
-    def _layers(self, near: NearEnd, most: int) -> tuple[Layers, Layers]:
+    def _layers(self, near: NearEnd, most: int) -> tuple[Layers, Layers, Layers | None]:
         known = self.memory.layers.get(most)
         if known is None:
             known = self.memory.layers[most] = near.layers(most)
-            self.memory.note(nbytes=16 * len(known[0].away))
+            self.memory.note(nbytes=24 * len(known[0].away))
         return known
 
     def _near_a_limit(self) -> tuple[Account, BoundedStates]:
@@ -376,7 +376,8 @@ class LiftedAutomaton(Constraint):
     @property
     def _text_tokens(self) -> TextTokens:
         single = frozenset(np.flatnonzero(self._trie.single >= 0).tolist())
-        return TextTokens(self._longest_token, single, partial(trie_walk.fewest_tokens, self._trie))
+        fewest = partial(trie_walk.fewest_tokens, self._trie)
+        return TextTokens(self._longest_token, single, fewest, self._trie.after_tails)
 
     @cached_property
     def _longest_token(self) -> int:

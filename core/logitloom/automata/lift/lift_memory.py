@@ -40,7 +40,7 @@ class LiftMemory(StateMemory):
         self.shared: dict[object, TokenSet] = self.table("shared token sets")
         self.parts: dict[State, tuple[TokenSet, bool]] = self.table("parts of token sets")
         self.within: dict[tuple[State, int], TokenSet] = self.table("tokens within limits")
-        self.layers: dict[int, tuple[Layers, Layers]] = self.table("layers near limits")
+        self.layers: dict[int, tuple[Layers, Layers, Layers | None]] = self.table("layers near limits")
         self.least: dict[State, int | None] = self.table("least tokens")
         self.ends: dict[State, bool] = self.table("ends")
         self._forget_walks()

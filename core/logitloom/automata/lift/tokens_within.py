@@ -30,7 +30,7 @@ def tokens_within(
     table: BoundedStates,
     state: State,
     near: NearEnd,
-    layers: tuple[Layers, Layers],
+    layers: tuple[Layers, Layers, Layers | None],
     most: int,
     fits: Callable[[State], bool],
 ) -> NDArray[np.int32]:
@@ -46,7 +46,7 @@ def tokens_within(
         fits: whether the completion of a state takes at most so many tokens; asked where ``near`` does not tell.
     """
     known = _StatesNearEnd(table, near, most, fits)
-    paths = RunPaths(lambda each: near.runs(each, most), trie, within_characters=False)
+    paths = RunPaths(lambda each: near.runs(each, most), trie)
     nodes, states = np.zeros(1, dtype=np.int64), np.array([table.visited.number(state)])
     found: list[NDArray[np.int32]] = []
     while len(nodes):
@@ -70,18 +70,24 @@ def tokens_within(
             break
         inner = (trie.child_count.take(nodes) > 0).nonzero()[0]
         nodes, states, numbers = nodes.take(inner), states.take(inner), numbers.take(inner)
-        nearer, farther = known.away(numbers, layers)
+        nearer, farther, within, begun = known.away(numbers, layers)
+        partial = trie.marks.take(nodes) & HIGH_PARTIAL > 0
+        if layers[2] is not None:
+            # A token that ends within a character needs one more token than what follows the character.
+            at = partial.nonzero()[0]
+            partial[at] = _leads(trie, nodes.take(at), within.take(at), layers[2], begun.take(at), HIGH_PARTIAL)
         # Any token leads to states at no distance.
         asked = (farther > 0).nonzero()[0]
         read = paths.of(known.values, distinct(numbers.take(asked), len(known.values)).tolist())
-        asked = asked[reads_on(read, trie, nodes.take(asked), numbers.take(asked))]
-        asked = asked[~_leads(trie, nodes.take(asked), farther.take(asked), layers[1])]
-        found.append(tokens_below(trie, nodes.take(asked))[0])
+        asked = asked[reads_on(read, trie, nodes.take(asked), numbers.take(asked)) & ~partial.take(asked)]
+        asked = asked[~_leads(trie, nodes.take(asked), farther.take(asked), layers[1], begun.take(asked))]
+        whole = tokens_below(trie, nodes.take(asked))[0]
+        found.append(whole[~trie.ends_within.take(whole)])
         going = nearer == 0
         doubtful = (~going).nonzero()[0]
+        going[doubtful] = _leads(trie, nodes.take(doubtful), nearer.take(doubtful), layers[0], begun.take(doubtful))
         # Within a character another text may be shorter.
-        going[doubtful] = _leads(trie, nodes.take(doubtful), nearer.take(doubtful), layers[0])
-        going[doubtful] |= trie.marks.take(nodes.take(doubtful)) & HIGH_PARTIAL > 0
+        going |= partial
         going[asked] = False
         nodes, states = nodes[going], states[going]
     return np.concatenate(found) if found else trie.order[:0]
@@ -130,7 +136,7 @@ class _StatesNearEnd:
         #: Whether the work may be done that it takes to ask about a state. Nothing leads on from other states.
         self._may_ask: list[bool] = []
         self._fit: list[bool | None] = []
-        self._away: list[tuple[int, int] | None] = []
+        self._away: list[tuple[int, int, int, int] | None] = []
 
     def numbered(self, states: NDArray[Any]) -> NDArray[np.int64]:
         """The numbers of some states, which are given by their numbers among the visited states."""
@@ -160,26 +166,44 @@ class _StatesNearEnd:
             found[number] = known
         return found.take(numbers)
 
-    def away(self, numbers: NDArray[np.int64], layers: tuple[Layers, Layers]) -> NDArray[np.int64]:
-        """``[2, states]``: for each state the characters before the states of two layers, the same in each call."""
-        found, values, near = np.empty((2, len(self.values)), dtype=np.int64), self.values, self._near
+    def away(self, numbers: NDArray[np.int64], layers: tuple[Layers, Layers, Layers | None]) -> NDArray[np.int64]:
+        """``[4, states]``: for each state the characters before the states of all layers, the same in each call, and 1
+        if the state is within a character, which counts as one of them.
+        """
+        found, values, near = np.empty((4, len(self.values)), dtype=np.int64), self.values, self._near
         for number in distinct(numbers, len(values)).tolist():
             known = self._away[number]
             if known is None:
-                state, (nearer, farther) = values[number], layers
-                known = UNKNOWN, 0
+                state, (nearer, farther, within) = values[number], layers
+                known = UNKNOWN, 0, UNKNOWN, 0
                 if self._may_ask[number]:
-                    known = near.away(state, nearer), near.away(state, farther)
+                    last = 0 if within is None else near.away(state, within)
+                    known = near.away(state, nearer), near.away(state, farther), last, int(near.is_within(state))
                 self._away[number] = known
             found[:, number] = known
         return found.take(numbers, axis=1)
 
 
-def _leads(trie: Trie, nodes: NDArray[Any], away: NDArray[np.int64], layers: Layers) -> NDArray[np.bool_]:
-    """For each node whether a token below it may lead as many characters on as its state is away."""
+def _leads(
+    trie: Trie,
+    nodes: NDArray[Any],
+    away: NDArray[np.int64],
+    layers: Layers,
+    begun: NDArray[np.int64],
+    partial: int = 0,
+) -> NDArray[np.bool_]:
+    """For each node whether a token below it may lead as many characters on as its state is away.
+
+    Args:
+        trie, nodes: the trie and its nodes.
+        away: by node the characters before the states of the layers.
+        layers: the layers.
+        begun: by node 1 if the state is within a character above ASCII, which counts as one of these, else 0.
+        partial: ``HIGH_PARTIAL`` if a character within which a token ends counts, too.
+    """
     low, high = trie.low.take(nodes), trie.high.take(nodes)
-    above = trie.marks.take(nodes) & (HIGH_WORD | HIGH_OTHER) > 0
-    found: NDArray[np.bool_] = trie.height.take(nodes) >= away
+    above = (trie.marks.take(nodes) & (HIGH_WORD | HIGH_OTHER | partial) > 0) | (begun > 0)
+    found: NDArray[np.bool_] = trie.height.take(nodes) + begun >= away
     # Of layers with equal characters the first decides.
     first = dict[tuple[Any, ...], int]()
     for layer, characters in enumerate(zip(layers.low, layers.high, layers.above, strict=True)):

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import members
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.patterns import char_sets
 from logitloom.automata.patterns.utf8_states import BOUNDARY, BROKEN_ROWS
@@ -150,6 +151,26 @@ class Trie:
         return nodes, first, before.take(start + self.child_count.take(nodes)) - first
 
     @cached_property
+    def ends_within(self) -> NDArray[np.bool_]:
+        """``[largest id + 1]``: whether a token ends within a character."""
+        found = np.zeros(int(self.order.max(initial=-1)) + 1, dtype=bool)
+        nodes = self.within.nonzero()[0]
+        found[self.order[members(self.first.take(nodes), self.own.take(nodes) - self.first.take(nodes))]] = True
+        return found
+
+    @cached_property
+    def after_tails(self) -> frozenset[int]:
+        """The bytes that follow the end of a character in a token that begins within the character."""
+        at, found = np.zeros(1, dtype=np.int64), list[NDArray[np.uint8]]()
+        for _ in range(4):
+            # The nodes after nothing but bytes that go on with a character.
+            at = members(self.child_start.take(at), self.child_count.take(at))
+            found.append(self.byte.take(at))
+            at = at[found[-1] & 0xC0 == 0x80]
+        after = np.concatenate(found[1:])
+        return frozenset(after[after & 0xC0 != 0x80].tolist())
+
+    @cached_property
     def records(self) -> NDArray[Any]:
         """``[nodes]`` of :data:`NODE`: all attributes of a node in one record, for walks node by node."""
         records = np.empty(self.nodes, dtype=NODE)
@@ -278,13 +299,13 @@ def _sorted_by_bytes(
         position += 8
         active = active[left > 8]
     rank = np.zeros(len(ids), dtype=np.int64)
-    for members, left, words in reversed(chunks):
+    for chunk, left, words in reversed(chunks):
         # Zero bytes and missing bytes are equal in the integer. Then the length decides; the longer token comes later.
-        rest = np.where(left <= 8, left, 9 + rank[members])
+        rest = np.where(left <= 8, left, 9 + rank[chunk])
         by_both = np.lexsort((rest, words))
         word, rest = words[by_both], rest[by_both]
         changed = (word[1:] != word[:-1]) | (rest[1:] != rest[:-1])
-        rank[members[by_both]] = np.concatenate([[0], np.cumsum(changed)])
+        rank[chunk[by_both]] = np.concatenate([[0], np.cumsum(changed)])
     return ids[np.argsort(rank, kind="stable")]
 
 

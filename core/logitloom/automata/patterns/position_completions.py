@@ -134,9 +134,16 @@ class PositionCompletions:
             return None
         needed, exact = self._tokens_of_texts(tokens)
         farthest, rest = self._farthest(needed), self._rest_of_character
+        characters, apart = (self.sets, self.set_at), not self._begin_after_tails() & tokens.after_tails
         return PositionDistances(
-            (self.sets, self.set_at), self.edges, needed, exact, self._size, farthest, rest, tokens.longest
+            characters, self.edges, needed, exact, self._size, farthest, rest, tokens.longest, apart
         )
+
+    def _begin_after_tails(self) -> frozenset[int]:
+        """The first bytes of the shortest texts after characters above ASCII."""
+        above = np.array([bool(chars.high.ranges) for chars in self.sets]).take(self.set_at)
+        after = np.unique(self._text_at.take(self._next[above]))
+        return frozenset(byte for place in after.tolist() for byte in self._texts[place][:1])
 
     def _farthest(self, needed: NDArray[np.int64]) -> list[int]:
         """By position the most tokens that any position reached from it needs."""

@@ -37,6 +37,7 @@ class PositionDistances:
         farthest: by position a bound on the tokens that its text, or that of any position reached from it, needs.
         rest: a bound on the tokens that complete a character which a token has begun.
         longest: the bytes of the longest token.
+        apart: whether no token ends a character above ASCII and goes on with the text of a position.
 
     Attributes:
         needed, farthest, rest: as given.
@@ -53,15 +54,20 @@ class PositionDistances:
         farthest: list[int],
         rest: int,
         longest: int,
+        apart: bool,
     ) -> None:
         self._characters, self._edges = characters, edges
-        self.farthest, self.rest = farthest, rest
+        self.farthest, self.rest, self._apart = farthest, rest, apart
         self.needed, self._sizes = needed, sizes
         self.least: NDArray[np.int64] = self.needed if exact else -(-self._sizes // longest)
 
     def nearer(self, most: int) -> Layers:
         """What leads to the positions whose texts fit ``most`` tokens, or may fit."""
         return self._layers(self.least <= most)
+
+    def nearer_within(self, most: int) -> Layers | None:
+        """:meth:`nearer` for texts that come after the end of a character, which takes a token of its own."""
+        return self.nearer(most - 1) if self._apart else None
 
     def farther(self, most: int, size: int) -> Layers:
         """What leads to the positions whose texts do not fit ``most`` tokens, and have at most so many bytes."""

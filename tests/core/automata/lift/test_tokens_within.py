@@ -13,8 +13,8 @@ from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.lift import lift as module
-from logitloom.automata.lift import visited
-from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.automata.lift import tokens_within, visited
+from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.visited import VisitedStates
 from logitloom.automata.patterns import position_completions
 from logitloom.automata.patterns.pattern import parse_pattern
@@ -91,6 +91,48 @@ def test_the_tokens_within_a_limit_are_those_after_which_the_text_can_be_complet
             farthest, needed = constraint.most_after(state), needed_after(constraint, state)  # type: ignore[arg-type]
             for most in sorted({*range(-1, min(farthest, 8)), farthest - 1, farthest}):
                 assert within(constraint, state, most) == expected(needed, most)
+
+
+SPANS = [b"\xa9-", b"\xa9-ab", b"\x98b", b"\x9f\x98\x80ab", b"\x98\x80\xc3", b"-\xf0\x9f", b"ab\xe2\x82"]
+
+
+@pytest.mark.parametrize("pieces", [SPANS, SPANS[-2:]], ids=["across", "apart"])
+@pytest.mark.parametrize(
+    "pattern", [".{0,30}-ab", "[^a]{2,20}b", ".{0,20}(?:ab|-b|😀b)", "é?.{3,9}-{1,9}[^x]a", "[x-é]{0,9}a-"]
+)
+def test_tokens_that_end_within_characters(pattern: str, pieces: list[bytes]) -> None:
+    """Other tokens may end the character and go on with the rest of the text."""
+    words = Vocabulary([*SMALL.token_bytes, *pieces], eos=[0])
+    constraint, dice = lift(lazy(pattern), words), random.Random(pattern)
+    with mock.patch.multiple(module, **UNBOUNDED):
+        for _ in range(4):
+            state = constraint.start()
+            for _ in range(5):
+                needed = needed_after(constraint, state)
+                for most in range(5):
+                    assert within(constraint, state, most) == expected(needed, most)
+                if not needed:
+                    break
+                state = constraint.advance(state, dice.choice([*needed]))
+
+
+def test_tokens_within_characters_are_not_walked_where_they_lead_no_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = [chr(code) for code in (*range(0xE9, 0x119), *range(0x4E00, 0x4E40))]
+    texts = {one + other for one in ("", *letters) for other in letters}
+    words = Vocabulary([*SMALL.token_bytes, *[text.encode()[:-1] for text in sorted(texts)]], eos=[0])
+    found = []
+    for known in (Trie.after_tails, property(lambda self: frozenset(range(256)))):
+        monkeypatch.setattr(Trie, "after_tails", known)
+        constraint = lift(lazy(r".{0,60}-ab/\d"), words)
+        with (
+            mock.patch.multiple(module, **UNBOUNDED),
+            mock.patch.object(tokens_within, "bytes_at", side_effect=tokens_within.bytes_at) as read,
+        ):
+            ids = within(constraint, constraint.start(), 2)
+        found.append((ids, sum(len(call.args[1]) for call in read.call_args_list)))
+    (ids, walked), (others, more) = found
+    assert ids == others
+    assert walked < more / 2
 
 
 @settings(max_examples=80, deadline=None)
