@@ -114,11 +114,11 @@ def _add_decoding(decoding: Any) -> None:
         help="contrastive search: of K likely tokens the one that repeats the text least (default: %(const)s)",
     )  # fmt: skip
     decoding.add_argument(
-        "--penalty-alpha", type=float, default=0.6, metavar="X",
-        help="of --contrastive; 0 is greedy decoding (default: %(default)s)",
+        "--penalty-alpha", type=float, metavar="X",
+        help="of --contrastive; 0 is greedy decoding (default: 0.6)",
     )  # fmt: skip
-    decoding.add_argument("--return", type=int, default=1, metavar="N", dest="returned", help="sequences of --beams")
-    decoding.add_argument("--length-penalty", type=float, default=1.0, metavar="X", help="of --beams")
+    decoding.add_argument("--return", type=int, metavar="N", dest="returned", help="sequences of --beams")
+    decoding.add_argument("--length-penalty", type=float, metavar="X", help="of --beams")
     decoding.add_argument("--seed", type=int, default=0, metavar="N", help="of --sample (default: %(default)s)")
     decoding.add_argument("--draft", metavar="NAME", help="speculative decoding: the candidate generator that drafts")
     decoding.add_argument(
@@ -217,8 +217,13 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
     whole(arguments.seed, "--seed", OptionError)
     if arguments.raw and arguments.system:
         raise OptionError("--system belongs to the chat template, which --raw leaves out.")
-    if arguments.returned != 1 and arguments.beams is None:
-        raise OptionError("--return says how many sequences of --beams are printed, so it needs --beams.")
+    for flag, value, owner, what in (
+        ("--return", arguments.returned, "--beams", arguments.beams),
+        ("--length-penalty", arguments.length_penalty, "--beams", arguments.beams),
+        ("--penalty-alpha", arguments.penalty_alpha, "--contrastive", arguments.contrastive),
+    ):
+        if value is not None and what is None:
+            raise OptionError(f"{flag} belongs to {owner}, so it needs {owner}. Add it, or leave {flag} out.")
     strategy = _strategy(arguments)
     if arguments.stream and not arguments.json and (len(arguments.prompt) > 1 or strategy.samples > 1):
         raise OptionError("Several sequences at once can only be streamed with --json, which tells them apart.")
@@ -341,7 +346,7 @@ def _draft_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that ``--draft-set`` gives."""
     given: dict[str, Any] = {}
     for text in arguments.draft_settings:
-        label, option, value = parse_setting(text)
+        label, option, value = parse_setting(text, "--draft-set")
         if label != arguments.draft:
             drafting = f"is {arguments.draft!r}" if arguments.draft else "is not given"
             raise OptionError(f"--draft-set sets options of --draft, which {drafting}, but got {text!r}.")
@@ -396,8 +401,8 @@ def _constrained(
     return Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
 
 
-def parse_setting(text: str) -> tuple[str, str, Any]:
-    """``name.option=value`` in its parts, the value read as TOML or else taken as text.
+def parse_setting(text: str, flag: str = "--set") -> tuple[str, str, Any]:
+    """``name.option=value`` of a flag in its parts, the value read as TOML or else taken as text.
 
     Raises:
         OptionError: if the text has another form.
@@ -405,7 +410,7 @@ def parse_setting(text: str) -> tuple[str, str, Any]:
     target, equals, value = text.partition("=")
     label, dot, option = target.rpartition(".")
     if not (equals and dot and label and option):
-        raise OptionError(f"--set takes NAME.OPTION=VALUE, for example top_k.k=40, but got {text!r}.")
+        raise OptionError(f"{flag} takes NAME.OPTION=VALUE, for example top_k.k=40, but got {text!r}.")
     try:
         return label, option, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -428,9 +433,11 @@ def _templated(model: Any, text: str, arguments: argparse.Namespace) -> str:
 
 def _strategy(arguments: argparse.Namespace) -> Any:
     if arguments.beams is not None:
-        return BeamSearch(arguments.beams, length_penalty=arguments.length_penalty, samples=arguments.returned)
+        given = {"length_penalty": arguments.length_penalty, "samples": arguments.returned}
+        return BeamSearch(arguments.beams, **{name: value for name, value in given.items() if value is not None})
     if arguments.contrastive is not None:
-        return ContrastiveSearch(arguments.contrastive, arguments.penalty_alpha)
+        alpha = {} if arguments.penalty_alpha is None else {"penalty_alpha": arguments.penalty_alpha}
+        return ContrastiveSearch(arguments.contrastive, **alpha)
     return Greedy() if arguments.sample is None else Multinomial(arguments.sample)
 
 

@@ -62,9 +62,11 @@ def said_by_user() -> str:
     if sys.stdin is None:
         raise OptionError("Standard input is closed, so - stands for nothing. Give the text, or a file.")
     try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise OptionError(f"Standard input is no text in {error.encoding}: {error.reason}. Give UTF-8.") from None
+        text = sys.stdin.read()
+        text.encode()  # in the C locale Python reads other bytes as halves of surrogate pairs
+    except UnicodeError as error:
+        raise OptionError(f"Standard input is no text in UTF-8: {error!s:.200}. Give UTF-8.") from None
+    return text
 
 
 def complain(text: str) -> None:

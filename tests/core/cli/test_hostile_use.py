@@ -48,6 +48,9 @@ def no_model() -> Any:
         (["--draft", "prompt_lookup", "--beams", "2"], "cannot use drafts"),
         (["--beams", "0"], "at least 1"),
         (["--return", "3"], "needs --beams"),
+        (["--length-penalty", "2"], "--length-penalty belongs to --beams"),
+        (["--penalty-alpha", "0.5", "--sample"], "--penalty-alpha belongs to --contrastive"),
+        (["--draft", "prompt_lookup", "--draft-set", "max_ngram=3"], "--draft-set takes NAME.OPTION=VALUE"),
         (["--sample", "2", "--stream"], "only be streamed with --json"),
         (["--avoid", ""], "is empty"),
         (["--draft", "assistant"], "needs the option: model"),
@@ -201,6 +204,14 @@ def test_closed_input_is_no_traceback() -> None:
     done = ran("detect", "watermark_greenlist", "--ids", "-", "--vocab-size", "9", "--set", "key=1", shell="<&-")
     assert done.returncode == 1
     assert "Standard input is closed" in done.stderr
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_input_that_is_no_text_is_no_traceback(locale: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+    done = ran("detect", "watermark_greenlist", "--vocab-size", "9", "--set", "key=1", shell=r"< <(printf '\xff')")
+    assert done.returncode == 1
+    assert "Standard input is no text in UTF-8" in done.stderr
 
 
 def test_an_encoding_without_a_character_is_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
