@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from logitloom import processors
 from logitloom.cli.default_loader import default_loader
-from logitloom.cli.generate import parse_setting
+from logitloom.cli.generate import settings_of
 from logitloom.cli.terminal import said_by_user, table
 from logitloom.errors import OptionError
 from logitloom.generation.token_prefix import continuation_ids
@@ -69,11 +69,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, detect, print."""
-    options: dict[str, Any] = {}
-    for text in arguments.settings:
-        _, option, value = parse_setting(f"{arguments.processor}.{text}")
-        options[option] = value
-    chain = processors.load([arguments.processor, options])
+    chain = processors.load([arguments.processor, settings_of(arguments.settings, arguments.processor)])
     chain.require(NEEDS, engine="'logitloom detect'", setting=lambda _, name: f"--set {name}=VALUE")
     mark = chain[chain.labels[0]]
     if not hasattr(mark, "detect"):

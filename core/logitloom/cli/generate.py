@@ -19,7 +19,7 @@ from logitloom import document, processors
 from logitloom.arguments import whole
 from logitloom.chain import Chain
 from logitloom.cli.default_loader import default_loader
-from logitloom.cli.schema_argument import file_argument, schema_argument
+from logitloom.cli.schema_argument import grammar_argument, schema_argument
 from logitloom.cli.terminal import harmless, said_by_user, say
 from logitloom.context import Context
 from logitloom.errors import OptionError
@@ -366,7 +366,7 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
         "pattern": arguments.regex,
         "texts": tuple(arguments.choice) or None,
         "json_schema": None if arguments.json_schema is None else schema_argument(arguments.json_schema),
-        "grammar_text": None if arguments.grammar is None else file_argument(arguments.grammar),
+        "grammar_text": None if arguments.grammar is None else grammar_argument(arguments.grammar),
         "stop_strings": tuple(arguments.stop) or None,
     }
     shortcuts = {
@@ -417,6 +417,21 @@ def parse_setting(text: str, flag: str = "--set") -> tuple[str, str, Any]:
         return label, option, value
     except RecursionError:
         raise OptionError(f"The value of {target!r} is nested too deeply. Nest less.") from None
+
+
+def settings_of(texts: Sequence[str], name: str) -> dict[str, Any]:
+    """The options of one processor, each as ``option=value`` or ``name.option=value``.
+
+    Raises:
+        OptionError: if a text has another form.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        if not text.partition("=")[1]:
+            raise OptionError(f"--set takes OPTION=VALUE, but got {text!r}.")
+        _, option, value = parse_setting(f"{name}.{text.removeprefix(f'{name}.')}")
+        found[option] = value
+    return found
 
 
 def _prompts(arguments: argparse.Namespace) -> list[str]:

@@ -13,12 +13,12 @@ from typing import Any
 from logitloom.errors import OptionError
 from logitloom.host.loading import is_interruption
 
-__all__ = ["file_argument", "schema_argument"]
+__all__ = ["grammar_argument", "schema_argument"]
 
 
-def file_argument(text: str) -> Path | str:
-    """A path. An empty text, of which a path would make the current folder, is left for the processor to refuse."""
-    return Path(text) if text.strip() else text
+def grammar_argument(text: str) -> Path | str:
+    """The path of a grammar where there is such a file; any other text is read, or refused, by the processor."""
+    return Path(text) if text.strip() and os.path.exists(text) else text
 
 
 def schema_argument(text: str) -> Any:
@@ -33,7 +33,8 @@ def schema_argument(text: str) -> Any:
         return text
     named = re.fullmatch(r"([\w.]+):([\w.]+)", text)
     if named is None or os.path.exists(text):
-        return file_argument(text)
+        # An empty text, of which a path would make the current folder, is left for the processor to refuse.
+        return Path(text) if text.strip() else text
     module_name, path = named.groups()
     if "" not in sys.path:
         sys.path.insert(0, "")

@@ -18,9 +18,9 @@ import numpy as np
 from logitloom import processors
 from logitloom.chain import Chain
 from logitloom.cli.default_loader import default_model
-from logitloom.cli.generate import parse_setting
+from logitloom.cli.generate import settings_of
 from logitloom.cli.prefix import check_prefix, show_prefix
-from logitloom.cli.schema_argument import file_argument, schema_argument
+from logitloom.cli.schema_argument import grammar_argument, schema_argument
 from logitloom.cli.terminal import styled, table
 from logitloom.context import Context
 from logitloom.errors import LogitloomError, OptionError
@@ -71,8 +71,8 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile with every engine, print."""
     name, source = registry.role("grammar_text" if arguments.grammar else "json_schema")
-    given = file_argument(arguments.file) if arguments.grammar else schema_argument(arguments.file)
-    options = {source: given} | _settings(arguments.settings, name)
+    given = grammar_argument(arguments.file) if arguments.grammar else schema_argument(arguments.file)
+    options = {source: given} | settings_of(arguments.settings, name)
     if arguments.prefix is not None:
         told = check_prefix(name, options, arguments.prefix)
         print(json.dumps(told, ensure_ascii=False) if arguments.json else show_prefix(told, arguments.prefix))
@@ -94,16 +94,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(_shown(told))
     return 0 if chosen is not None else 1
-
-
-def _settings(texts: list[str], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for text in texts:
-        if not text.partition("=")[1]:
-            raise OptionError(f"--set takes OPTION=VALUE, for example whitespace=compact, but got {text!r}.")
-        _, option, value = parse_setting(f"{name}.{text.removeprefix(f'{name}.')}")
-        found[option] = value
-    return found
 
 
 def _vocabulary(path: str) -> Vocabulary:

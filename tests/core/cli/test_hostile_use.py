@@ -112,6 +112,7 @@ def test_a_missing_drafting_model_is_told_before_the_model_is_read(capsys: pytes
         (["--vocab-size", "0"], "--vocab-size must be the number of logits, from 1 to"),
         (["--threshold", "7"], "--threshold is a p-value, from 0 to 1, but is 7.0"),
         (["--set", "kye=1"], "has no option 'kye'"),
+        (["--set", "key"], "--set takes OPTION=VALUE, but got 'key'"),
     ],
 )
 def test_detect_says_what_is_wrong_before_a_model_is_read(

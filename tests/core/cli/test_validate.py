@@ -92,6 +92,14 @@ def test_an_engine_that_is_asked_for_must_do_it(file: Any, capsys: pytest.Captur
     assert [p["pointer"] for p in by_engine(found)["xgrammar"]["problems"]] == ["#/pattern"]
 
 
+def test_a_grammar_may_be_given_as_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--grammar", 'root ::= "a"']) == 0
+    assert main(["validate", "--grammar", "root ::= digits"]) == 1
+    assert "The rule 'digits' is named here, but defined nowhere" in capsys.readouterr().err
+    assert main(["validate", "--grammar", "absent.gbnf"]) == 1
+    assert "The grammar file 'absent.gbnf' cannot be read" in capsys.readouterr().err
+
+
 @pytest.mark.extras
 def test_grammars_are_validated_too(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
