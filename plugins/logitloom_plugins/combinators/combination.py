@@ -52,6 +52,7 @@ class Combination(Constraint):
         vocab_size: width of the logits.
         owner: name of the processor, for messages.
         decided: see :class:`CombinedAutomaton`.
+        first: likewise.
         longest: whether a forced string must be written with its longest tokens.
 
     Raises:
@@ -69,12 +70,13 @@ class Combination(Constraint):
         *,
         owner: str,
         decided: bool = False,
+        first: int = 0,
         longest: bool = False,
     ) -> None:
         self.vocabulary, self.vocab_size = vocabulary, vocab_size
         self.constraints, self.owner, self.longest = tuple(constraints), owner, longest
         self.ends_texts = any(inner is not None and inner.ends_texts for inner in constraints)
-        self._automaton = CombinedAutomaton(parts, decided=decided)
+        self._automaton = CombinedAutomaton(parts, decided=decided, first=first)
         self._texts = token_texts(vocabulary)
         shown: dict[bytes, list[int]] = {}
         for token, text in vocabulary.special_text.items():
@@ -177,6 +179,14 @@ class Combination(Constraint):
                 if (end := automaton._text_end(config)).finished
             )
         return found, moved
+
+    def rest_within(self, state: Iterable[SectionConfiguration], token: int) -> bytes:
+        """The bytes of a token behind the last string in it that ends a section."""
+        text, rest, reached = self.vocabulary.token_bytes[token], 0, state
+        for n, byte in enumerate(text, 1):
+            reached, entered = self._automaton.read(reached, byte)
+            rest = n if entered else rest
+        return text[rest:]
 
     def _read_textless(self, state: Iterable[SectionConfiguration], token: int) -> tuple[States, bool | None]:
         found: list[SectionConfiguration] = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class Combinator(ConstraintProcessor):
             if section.budget != 0:
                 check_triggers([exit.string for exit in section.exits], self.name)
         others = [i for i, section in enumerate(sections) if section.inner is not None and section.inner.others]
-        self.__dict__.update(_sections=sections, _others=others, _skeleton=None)
+        self.__dict__.update(_sections=sections, _others=others, _skeleton=None, _begins_later=False)
         if others:
             # The combinator is not a constraint, so it does not have the hooks of one.
             own = type(self)  # messages name the combinator
@@ -89,9 +90,14 @@ class Combinator(ConstraintProcessor):
         """
         raise NotImplementedError(f"{type(self).__name__} must define sections().")
 
+    @property
+    def first_section(self) -> int:
+        """The number of the section in which a text begins, as far as the options say."""
+        return 0
+
     def first_sections(self, context: Context) -> list[int]:
-        """The number of the first section of each row."""
-        return [0] * context.batch
+        """The number of the first section of each row, which may depend on the prompt."""
+        return [self.first_section] * context.batch
 
     # -- declarations --------------------------------------------------------------------------------------
 
@@ -117,6 +123,20 @@ class Combinator(ConstraintProcessor):
             super().check_vocabulary(vocabulary)
         else:
             constraints.check_vocabulary(vocabulary)
+
+    def within_another(self, *, later: bool) -> Self:
+        """The combinator for a section of another one, whose constraint includes the constraints of both.
+
+        The other one knows the token limit, so what is returned has none.
+
+        Args:
+            later: whether the section begins after generated text, so that the first section does not depend on the
+                prompt.
+        """
+        found = copy.copy(self)
+        skeleton = type(self.__dict__["_skeleton"])(found)
+        found.__dict__.update(finish_within=0, _skeleton=skeleton, _begins_later=later)
+        return found
 
     # -- the combination of the constraints ------------------------------------------------------------------
 
@@ -156,8 +176,10 @@ class Combinator(ConstraintProcessor):
             parts.append(part)
             constraints.append(inner)
         decided = bool(self.__dict__["_others"])
-        options: Any = {"owner": self.name, "decided": decided, "longest": self.forces_longest}
-        return Combination(parts, constraints, vocabulary, vocab_size, **options)
+        return Combination(
+            parts, constraints, vocabulary, vocab_size,
+            owner=self.name, decided=decided, first=self.first_section, longest=self.forces_longest,
+        )  # fmt: skip
 
     def constraint_fingerprint(self, vocabulary: Vocabulary | None, vocab_size: int | None) -> tuple[int, bytes] | None:
         """The fingerprint of the combination; the options distinguish other inner processors."""
@@ -169,7 +191,8 @@ class Combinator(ConstraintProcessor):
     def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
         """Per row the first section, and the state in which its inner constraint begins."""
         combination: Any = constraint
-        first = self.first_sections(context)
+        later = self.__dict__["_begins_later"]
+        first = [self.first_section] * context.batch if later else self.first_sections(context)
         inner: dict[int, Sequence[State]] = {}
         for section in set(first):
             own, within = combination.constraints[section], self.__dict__["_sections"][section].inner
@@ -195,8 +218,13 @@ class Combinator(ConstraintProcessor):
         skeleton = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().init_state(context)
-        first = tuple(self._inner(section).init_state(context) for section in self.__dict__["_others"])
-        return CombinatorState(skeleton.init_state(context), first, first)
+        inners = [self._inner(section) for section in self.__dict__["_others"]]
+        first = tuple(inner.init_state(context) for inner in inners)
+        later = tuple(
+            inner.init_state(context, later=True) if inner.begins_otherwise else state
+            for inner, state in zip(inners, first, strict=True)
+        )
+        return CombinatorState(skeleton.init_state(context), first, later)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Advance each row by its tokens, apply the mask of the constraints, then apply the other processors."""
@@ -268,12 +296,23 @@ class Combinator(ConstraintProcessor):
                     moved = combination.read(states, token)[1]
                 section = _section_of(after)
                 if moved is not False or section != track.section:
-                    track = _Track(row, section, True, [token] if moved else [])
+                    track = _Track(row, section, True, self._first_tokens(combination, states, token) if moved else [])
                 else:
                     track.fed.append(token)
                 states = after
             tracks.append(track)
         return tracks
+
+    def _first_tokens(self, combination: Combination, states: Any, token: int) -> list[int]:
+        """What the other processors of a section see of a token in which the section begins.
+
+        Combinators read what the token writes in the section, as the tokens that write the same; others see the token.
+        """
+        section = _section_of(combination.read(states, token)[0])
+        if section not in self.__dict__["_others"]:
+            return [token]
+        rest = combination.rest_within(states, token)
+        return self._inner(section).first_tokens(token, rest, combination.vocabulary)
 
     def _fed(self, k: int, tracks: Sequence[_Track], state: CombinatorState, context: Context) -> tuple[Any, Context]:
         """The states of one section's other processors for some rows, and the context with the tokens new to them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from logitloom import Array, Chain, Context, Vocabulary, processors
@@ -76,7 +77,8 @@ class Inner:
 
     A processor that implements the hook ``constraint`` is a constraint. The text of the section satisfies all
     constraints of the section. The other processors form a chain that runs on the rows that are in the section. Of
-    the generated tokens this chain sees those of its section only, behind the prompt.
+    the generated tokens this chain sees those of its section only, behind the prompt. A combinator with processors that
+    are not constraints is both.
 
     Args:
         given: as for :func:`specs_of`.
@@ -87,6 +89,7 @@ class Inner:
         links: all processors.
         constraints: the processors that are constraints.
         others: the chain of the other processors, or ``None``.
+        begins_otherwise: whether the state in which these begin may depend on the text before the section.
 
     Raises:
         StageOrderError: for guidance, which must be first in the outermost chain.
@@ -115,9 +118,11 @@ class Inner:
                 )
         self.links = tuple(links)
         self._found: dict[tuple[Vocabulary, int], list[Constraint]] = {}
-        self.constraints = tuple(link.processor for link in links if link.is_constraint)
+        self.constraints = tuple(link.processor for link in links if link.is_constraint or _combines(link.processor))
         others = [link for link in links if not link.is_constraint]
-        self.others = Chain(others) if others else None
+        self.others = Chain([_within_another(link, later=False) for link in others]) if others else None
+        self.begins_otherwise = any(_combines(link.processor) for link in others)
+        self._later = Chain([_within_another(link, later=True) for link in others]) if self.begins_otherwise else None
         self._keeps = all(link.effect.keeps_forbidden for link in others)
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint | None:
@@ -136,7 +141,8 @@ class Inner:
         return self._found[key]
 
     def _read_by_bytes(self, processor: Any, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
-        constraint: Constraint = processor.constraint(vocabulary, vocab_size)
+        find = processor.combination if _combines(processor) else processor.constraint
+        constraint: Constraint = find(vocabulary, vocab_size)
         tokens = getattr(processor, "finish_within", None)
         if tokens:
             try:
@@ -186,10 +192,32 @@ class Inner:
 
     # --- processors that are not constraints ----------------------------------------------------------------------
 
-    def init_state(self, context: Context) -> Any:
-        """The initial state of the other processors."""
-        assert self.others is not None
-        return self.others.init_state(context)
+    def first_tokens(self, token: int, rest: bytes, vocabulary: Vocabulary) -> list[int]:
+        """What the other processors see of a token in which the section begins.
+
+        Args:
+            token: the token.
+            rest: the bytes of the token in the section.
+            vocabulary: the tokens.
+
+        Returns:
+            The token; tokens that write the rest if a processor is a combinator, which reads the text of its tokens.
+        """
+        if not any(map(_combines, self.constraints)):
+            return [token]
+        texts, found = token_texts(vocabulary), list[int]()
+        pieces = texts.spelling(rest, self.owner)
+        while rest:
+            piece = pieces[len(pieces) - len(rest)]
+            found += texts.ids_of(piece)[:1]
+            rest = rest[len(piece) :]
+        return found
+
+    def init_state(self, context: Context, *, later: bool = False) -> Any:
+        """The initial state of the other processors, or the one in which a section begins after generated text."""
+        chain = self._later if later else self.others
+        assert chain is not None
+        return chain.init_state(context)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Apply the processors that are not constraints. Masked logits stay masked."""
@@ -209,6 +237,15 @@ class Inner:
         """Where the processors that are not constraints end the text of each row; ``None`` if none of them does."""
         assert self.others is not None
         return self.others.text_ends(state, context)
+
+
+def _combines(processor: Any) -> bool:
+    """Whether a processor is a combinator with processors that are not constraints."""
+    return hasattr(processor, "combination") and processor.constraint is None
+
+
+def _within_another(link: Link, *, later: bool) -> Link:
+    return replace(link, processor=link.processor.within_another(later=later)) if _combines(link.processor) else link
 
 
 def _links_of(spec: Any) -> tuple[Link, ...]:

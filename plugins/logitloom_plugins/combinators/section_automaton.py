@@ -115,10 +115,11 @@ class CombinedAutomaton(ByteAutomaton):
         ...     state = sections.step(state, byte)
         >>> sections.accepts(state), sections.step(state, ord("a"))
         (True, None)
+        first: the number of the section in which a text begins.
     """
 
-    def __init__(self, parts: Sequence[SectionAutomaton], *, decided: bool = False) -> None:
-        self.parts, self.decided = tuple(parts), decided
+    def __init__(self, parts: Sequence[SectionAutomaton], *, decided: bool = False, first: int = 0) -> None:
+        self.parts, self.decided, self.first = tuple(parts), decided, first
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -136,13 +137,13 @@ class CombinedAutomaton(ByteAutomaton):
             )
             rest += (part.follows,) if part.follows else ()
             digest.update(repr((inner, part.written, rest)).encode())
-        digest.update(repr(self.decided).encode())
+        digest.update(repr((self.decided, self.first) if self.first else self.decided).encode())
         return digest.digest()
 
     # --- methods of ByteAutomaton ---------------------------------------------------------------------------------
 
     def start(self) -> States:
-        return frozenset(self.enter(0))
+        return frozenset(self.enter(self.first))
 
     def _following(
         self, part: SectionAutomaton, state: State, seen: tuple[int, ...] = ()

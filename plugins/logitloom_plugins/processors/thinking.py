@@ -82,10 +82,15 @@ class Thinking(Combinator):
         between = [Section(exits=(Exit(self.separator, 3),), budget=0)] if self.separator else []
         return [outside, span, *between, Section(Inner(self.then, self.name))]
 
+    @property
+    def first_section(self) -> int:
+        """The span if a text begins in it."""
+        return int(self.begin == "inside")
+
     def first_sections(self, context: Context) -> list[int]:
         """The span for rows that start in it."""
         if self.begin != "auto":
-            return [int(self.begin == "inside")] * context.batch
+            return super().first_sections(context)
         if context.prompt is None or context.vocabulary is None:
             raise NeedsNotMet(
                 f"Processor {self.name!r} must know whether the prompt opened a span, but the context has no prompt. "

@@ -364,6 +364,48 @@ def test_other_processors_get_the_tokens_of_their_part() -> None:
     assert [0 in tokens for tokens in found] == [False, True, False, True, True]
 
 
+#: A combinator inside another one. In the inner one a processor is no constraint.
+NESTED: Any = (
+    "after",
+    {
+        "trigger": ";",
+        "inner": [
+            (
+                "until",
+                {
+                    "trigger": "xy",
+                    "inner": [("regex", {"pattern": "[ab]+"})],
+                    "then": [("temperature", {"temperature": 0.5})],
+                },
+            )
+        ],
+    },
+)
+
+
+def test_a_token_may_enter_a_combinator_with_other_processors() -> None:
+    """The combinator reads the part of the token that is in the section."""
+    one_token, several, other = allowed(NESTED, [SPELLED[b";b"]], b";b", b";")
+    assert one_token == several == {b"a", b"ab", b"b", b"x", b"xy", b"xyz", 0}
+    assert other == {b"a", b"ab", b"b"}
+
+
+def test_a_combinator_with_other_processors_keeps_the_limit_of_the_outer_one() -> None:
+    chain, context, _ = start(NESTED)
+    for most, begins in ((1, False), (2, False), (3, True)):
+        limited = context.with_fields(max_new_tokens=most)
+        logits, _ = chain.process(np.zeros((1, WIDTH), np.float32), chain.init_state(limited), limited)
+        assert bool(logits[0, SPELLED[b";"]] > -np.inf) is begins
+
+
+@pytest.mark.parametrize("then", [("regex", {"pattern": "b"}), [("regex", {"pattern": "b"}), ("top_k", {"k": 300})]])
+def test_a_later_section_may_begin_inside_a_span(then: Any) -> None:
+    span = {"budget": 2, "begin": "inside", "open": "x", "close": "y", "then": then}
+    (found,) = allowed(("after", {"trigger": ";", "inner": [("thinking", span)]}), b";")
+    assert {b"a", b";", b"y"} <= found
+    assert 0 not in found
+
+
 def test_states_are_values() -> None:
     spec = ("until", {"trigger": "ab", "inner": ["between", {"open": "a", "close": "b;", "inner": DIGITS}]})
     one, other = (processors.load(spec, tokenizer=WORDS)["until"].constraint(WORDS, WIDTH) for _ in range(2))
