@@ -241,7 +241,7 @@ class Inner:
 
 def _combines(processor: Any) -> bool:
     """Whether a processor is a combinator with processors that are not constraints."""
-    return hasattr(processor, "combination") and processor.constraint is None
+    return hasattr(processor, "within_another") and processor.constraint is None
 
 
 def _within_another(link: Link, *, later: bool) -> Link:

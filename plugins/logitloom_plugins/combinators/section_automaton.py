@@ -106,6 +106,7 @@ class CombinedAutomaton(ByteAutomaton):
         parts: the sections; the text begins in the first.
         decided: whether only one reading is followed: a section is over as soon as a string that ends the section is
             complete.
+        first: the number of the section in which a text begins.
 
     Example:
         >>> closed = SectionAutomaton(exits=((b"--", 1),), at_start=(False,))
@@ -115,7 +116,6 @@ class CombinedAutomaton(ByteAutomaton):
         ...     state = sections.step(state, byte)
         >>> sections.accepts(state), sections.step(state, ord("a"))
         (True, None)
-        first: the number of the section in which a text begins.
     """
 
     def __init__(self, parts: Sequence[SectionAutomaton], *, decided: bool = False, first: int = 0) -> None:
