@@ -103,7 +103,7 @@ class CombinedAutomaton(ByteAutomaton):
     """The automaton of a combination.
 
     Args:
-        parts: the sections; the text begins in the first.
+        parts: the sections.
         decided: whether only one reading is followed: a section is over as soon as a string that ends the section is
             complete.
         first: the number of the section in which a text begins.
