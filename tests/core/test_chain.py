@@ -458,7 +458,7 @@ def test_the_remedy_for_an_incomplete_chain_is_python():
     _, context = start()
     with pytest.raises(errors.ChainIncomplete) as caught:
         processors.load(("top_k", {"k": 1}), "top_k").init_state(context)
-    call = str(caught.value).split("with ")[1].rstrip(".")
+    call = str(caught.value).split("Give them: ")[1].rstrip(".")
     compile(call, "remedy", "eval")
 
 

@@ -92,6 +92,7 @@ def test_an_engine_that_is_asked_for_must_do_it(file: Any, capsys: pytest.Captur
     assert [p["pointer"] for p in by_engine(found)["xgrammar"]["problems"]] == ["#/pattern"]
 
 
+@pytest.mark.extras
 def test_a_grammar_may_be_given_as_its_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--grammar", 'root ::= "a"']) == 0
     assert main(["validate", "--grammar", "root ::= digits"]) == 1
