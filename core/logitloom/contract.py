@@ -211,7 +211,7 @@ class NearEnd(Protocol):
         ...
 
     def away(self, state: State, layers: Layers) -> int:
-        """A lower bound on the characters to a target state of ``layers``; within a character from where it begins."""
+        """A lower bound on the characters to a target state of ``layers``; a begun character counts."""
         ...
 
     def is_within(self, state: State) -> bool:

@@ -218,12 +218,8 @@ class Combinator(ConstraintProcessor):
         skeleton = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().init_state(context)
-        inners = [self._inner(section) for section in self.__dict__["_others"]]
-        first = tuple(inner.init_state(context) for inner in inners)
-        later = tuple(
-            inner.init_state(context, later=True) if inner.begins_otherwise else state
-            for inner, state in zip(inners, first, strict=True)
-        )
+        inners = map(self._inner, self.__dict__["_others"])
+        first, later = zip(*[inner.init_states(context) for inner in inners], strict=True)
         return CombinatorState(skeleton.init_state(context), first, later)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
@@ -296,23 +292,22 @@ class Combinator(ConstraintProcessor):
                     moved = combination.read(states, token)[1]
                 section = _section_of(after)
                 if moved is not False or section != track.section:
-                    track = _Track(row, section, True, self._first_tokens(combination, states, token) if moved else [])
+                    rest = combination.rest_within(states, token) if moved else b""
+                    track = _Track(row, section, True, self._first_tokens(section, token, rest, combination.vocabulary))
                 else:
                     track.fed.append(token)
                 states = after
             tracks.append(track)
         return tracks
 
-    def _first_tokens(self, combination: Combination, states: Any, token: int) -> list[int]:
-        """What the other processors of a section see of a token in which the section begins.
+    def _first_tokens(self, section: int, token: int, rest: bytes, vocabulary: Vocabulary) -> list[int]:
+        """What the other processors of a section see of a token with some bytes in the section, which begins in it.
 
         Combinators read what the token writes in the section, as the tokens that write the same; others see the token.
         """
-        section = _section_of(combination.read(states, token)[0])
-        if section not in self.__dict__["_others"]:
-            return [token]
-        rest = combination.rest_within(states, token)
-        return self._inner(section).first_tokens(token, rest, combination.vocabulary)
+        if not rest or section not in self.__dict__["_others"]:
+            return []
+        return self._inner(section).first_tokens(token, rest, vocabulary)
 
     def _fed(self, k: int, tracks: Sequence[_Track], state: CombinatorState, context: Context) -> tuple[Any, Context]:
         """The states of one section's other processors for some rows, and the context with the tokens new to them."""

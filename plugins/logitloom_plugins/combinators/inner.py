@@ -89,7 +89,6 @@ class Inner:
         links: all processors.
         constraints: the processors that are constraints.
         others: the chain of the other processors, or ``None``.
-        begins_otherwise: whether the state in which these begin may depend on the text before the section.
 
     Raises:
         StageOrderError: for guidance, which must be first in the outermost chain.
@@ -121,8 +120,8 @@ class Inner:
         self.constraints = tuple(link.processor for link in links if link.is_constraint or _combines(link.processor))
         others = [link for link in links if not link.is_constraint]
         self.others = Chain([_within_another(link, later=False) for link in others]) if others else None
-        self.begins_otherwise = any(_combines(link.processor) for link in others)
-        self._later = Chain([_within_another(link, later=True) for link in others]) if self.begins_otherwise else None
+        combine = any(_combines(link.processor) for link in others)
+        self._later = Chain([_within_another(link, later=True) for link in others]) if combine else self.others
         self._keeps = all(link.effect.keeps_forbidden for link in others)
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint | None:
@@ -213,11 +212,12 @@ class Inner:
             rest = rest[len(piece) :]
         return found
 
-    def init_state(self, context: Context, *, later: bool = False) -> Any:
-        """The initial state of the other processors, or the one in which a section begins after generated text."""
-        chain = self._later if later else self.others
-        assert chain is not None
-        return chain.init_state(context)
+    def init_states(self, context: Context) -> tuple[Any, Any]:
+        """The initial state of the other processors, and the one in which a section begins after generated text."""
+        assert self.others is not None
+        assert self._later is not None
+        first = self.others.init_state(context)
+        return first, first if self._later is self.others else self._later.init_state(context)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """Apply the processors that are not constraints. Masked logits stay masked."""

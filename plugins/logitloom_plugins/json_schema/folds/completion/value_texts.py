@@ -132,7 +132,7 @@ def _shortest_listed(formulas: tuple[Formula, ...]) -> bytes | None:
 def contents_of(
     texts: LocalTexts, demand: ValueConstraint, numbers_alone: bool = False
 ) -> Iterator[tuple[Content, bool]]:
-    """The contents of the strings (``True``) and of the numbers that satisfy a constraint."""
+    """The contents of the strings (``True``), unless only numbers are asked for, and of the numbers of a constraint."""
     values = texts.values
     strings = values.of_type(demand, "string")
     if strings and not numbers_alone:
