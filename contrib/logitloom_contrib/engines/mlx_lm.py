@@ -24,6 +24,7 @@ from logitloom import Array, Chain, ChainState, Context
 from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import InvalidContext, NeedsNotMet
 from logitloom.rows import tree as row_state
+from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
 from logitloom_contrib.row_tracking import RowTracker
@@ -82,13 +83,11 @@ def to_mlx_lm(
         A callable ``(tokens, logits) -> logits``.
 
     Raises:
-        NeedsNotMet: the chain needs what mlx-lm does not give.
+        NeedsNotMet: the chain needs what mlx-lm does not give, or the model is none.
         ChainIncomplete: options are missing.
     """
     chain = bind(chain, ENGINE, GIVES, tokenizer=getattr(tokenizer, "_tokenizer", tokenizer), model=model)
-    own = model if "model" in chain.needs else None
-    if own is not None and not hasattr(own, "empty_cache"):
-        own = MlxModel(own, tokenizer)
+    own = adapted(chain, model, ENGINE, lambda native: MlxModel(native, tokenizer))
     return MlxProcessor(chain, own, seed, max_length, max_new_tokens)
 
 

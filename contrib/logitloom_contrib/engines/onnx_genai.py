@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from logitloom import Chain
 from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._onnx_genai_model import OnnxGenAiModel
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
@@ -50,13 +51,11 @@ def to_onnx_genai(
         max_length: most tokens of a row, if a chain that keeps history should allocate it at once.
 
     Raises:
-        NeedsNotMet: the chain needs what the library does not give.
+        NeedsNotMet: the chain needs what the library does not give, or the model is none.
         ChainIncomplete: options are missing.
     """
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=model)
-    own = model if "model" in chain.needs else None
-    if own is not None and not hasattr(own, "empty_cache"):
-        own = OnnxGenAiModel(own, tokenizer=tokenizer)
+    own = adapted(chain, model, ENGINE, lambda native: OnnxGenAiModel(native, tokenizer=tokenizer))
     ends = tuple(dict.fromkeys([*eos, *(chain.vocabulary.eos if chain.vocabulary is not None else ())]))
     if padding is None and ends:
         padding = ends[0]

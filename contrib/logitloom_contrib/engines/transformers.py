@@ -24,6 +24,7 @@ from logitloom.errors import NeedsNotMet
 from logitloom.generation import Sampled, heal
 from logitloom.generation.sampled import sampled
 from logitloom.host.registry import read_vocabulary
+from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
 from logitloom_contrib.engines._transformers_model import TransformersModel
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
@@ -80,16 +81,15 @@ def to_transformers(
         A ``LogitsProcessorList``.
 
     Raises:
-        NeedsNotMet: the chain needs a value that ``generate`` does not give, or ``generate`` would not call the chain.
+        NeedsNotMet: the chain needs a value that ``generate`` does not give, the model is none, or ``generate`` would
+            not call the chain.
         ChainIncomplete: options are missing.
     """
     config = getattr(model, "generation_config", None)
     if config is not None:
         _require_called(config.cache_implementation)
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=model)
-    own = model if "model" in chain.needs else None
-    if own is not None and config is not None:
-        own = TransformersModel(own, tokenizer)
+    own = adapted(chain, model, ENGINE, lambda native: TransformersModel(native, tokenizer))
     ends = eos if eos is not None else (*_ids(getattr(config, "eos_token_id", None)), *_eos_of(chain))
     if padding is None:
         known = (getattr(config, "pad_token_id", None), getattr(tokenizer, "pad_token_id", None), *ends)

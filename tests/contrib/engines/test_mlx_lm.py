@@ -171,6 +171,12 @@ def test_a_chain_with_guidance_runs_the_mlx_model(tiny_mlx: Any) -> None:
         assert generate(model, processor, prompt)[:12] == list(found.tokens)
 
 
+def test_a_tokenizer_in_the_place_of_the_model_is_refused() -> None:
+    chain = processors.load(("cfg", {"scale": 2.0}))
+    with pytest.raises(NeedsNotMet, match="mlx-lm cannot run cfg with the Vocabulary that it was given as model"):
+        to_mlx_lm(chain, VOCABULARY)
+
+
 def test_what_mlx_lm_cannot_run_is_refused_when_it_is_bound() -> None:
     with pytest.raises(ChainIncomplete, match="pattern"):
         to_mlx_lm(chain_of("regex"))

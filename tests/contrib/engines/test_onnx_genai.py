@@ -99,6 +99,11 @@ def test_the_rows_of_a_batch_match_their_pattern(model: Any, pattern: str) -> No
             assert re.fullmatch(pattern, text)
 
 
+def test_a_tokenizer_in_the_place_of_the_model_is_refused() -> None:
+    with pytest.raises(NeedsNotMet, match="cannot run cfg with the str that it was given as model"):
+        to_onnx_genai(processors.load(("cfg", {"scale": 2.0})), "tokenizer.json")
+
+
 def test_what_cannot_be_followed_is_refused(model: Any) -> None:
     chain = chain_of(("regex", {"pattern": "a+"}))
     with pytest.raises(NeedsNotMet, match="sequences of its beams only when it is done"):

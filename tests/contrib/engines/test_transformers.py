@@ -234,6 +234,12 @@ def test_the_padding_token_may_begin_texts() -> None:
     assert _starts(ids, None) is None
 
 
+def test_a_tokenizer_in_the_place_of_the_model_is_refused() -> None:
+    chain = processors.load(("cfg", {"scale": 2.0}))
+    with pytest.raises(NeedsNotMet, match="cannot run cfg with the Vocabulary that it was given as model"):
+        to_transformers(chain, VOCABULARY)
+
+
 def test_what_generate_cannot_run_is_refused_when_it_is_bound(tiny_transformers: Any) -> None:
     model = tiny_transformers()
     with pytest.raises(ChainIncomplete, match="pattern"):
