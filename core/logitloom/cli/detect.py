@@ -61,7 +61,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--threshold", type=float, default=0.01, metavar="P", help="p-value of a mark; default: 0.01")
     parser.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", dest="settings",
-        help="an option that the processor had; VALUE is TOML or else text",
+        help="an option that the processor had; VALUE is TOML, JSON, or else text",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)

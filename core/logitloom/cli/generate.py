@@ -133,7 +133,7 @@ def _add_chain_options(parser: argparse.ArgumentParser) -> None:
     chain.add_argument("--use", action="append", default=[], metavar="NAME", help="add a processor, in this order")
     chain.add_argument(
         "--set", action="append", default=[], metavar="NAME.OPTION=VALUE", dest="settings",
-        help="set an option of a processor; VALUE is TOML (0.8, true, [1, 2]) or else text",
+        help='set an option of a processor; VALUE is TOML (0.8, true, [1, 2]), JSON ({"a": 1}), or else text',
     )  # fmt: skip
     chain.add_argument("--chain", metavar="FILE", help="read the chain from a .toml or .json document")
     whole = chain.add_mutually_exclusive_group()
@@ -142,7 +142,7 @@ def _add_chain_options(parser: argparse.ArgumentParser) -> None:
     whole.add_argument("--json-schema", metavar="FILE|JSON|MODULE:CLASS",
         help="the text is a JSON value that satisfies this schema, in a file or as text, or that this class describes",
     )  # fmt: skip
-    whole.add_argument("--grammar", metavar="FILE", help="the text follows this grammar (Lark or GBNF)")
+    whole.add_argument("--grammar", metavar="FILE|TEXT", help="the text follows this grammar (Lark or GBNF)")
     chain.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before one of these")
     chain.add_argument(
         "--avoid", action="append", default=[], metavar="TEXT", help="go back before this text and continue without it"
@@ -402,7 +402,7 @@ def _constrained(
 
 
 def parse_setting(text: str, flag: str = "--set") -> tuple[str, str, Any]:
-    """``name.option=value`` of a flag in its parts, the value read as TOML or else taken as text.
+    """``name.option=value`` of a flag in its parts, the value read as TOML or JSON, or else taken as text.
 
     Raises:
         OptionError: if the text has another form.
@@ -412,11 +412,20 @@ def parse_setting(text: str, flag: str = "--set") -> tuple[str, str, Any]:
     if not (equals and dot and label and option):
         raise OptionError(f"{flag} takes NAME.OPTION=VALUE, for example top_k.k=40, but got {text!r}.")
     try:
-        return label, option, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return label, option, value
+        return label, option, _read_value(value)
     except RecursionError:
         raise OptionError(f"The value of {target!r} is nested too deeply. Nest less.") from None
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        pass
+    if text.lstrip().startswith(("{", "[")):
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    return text
 
 
 def settings_of(texts: Sequence[str], name: str) -> dict[str, Any]:

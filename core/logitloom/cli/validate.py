@@ -53,11 +53,15 @@ def add_parser(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="SCHEMA", help="a JSON Schema or response_format in a file, or MODULE:CLASS")
-    parser.add_argument("--grammar", action="store_true", help="the file has a grammar (Lark or GBNF)")
+    parser.add_argument(
+        "file", metavar="SCHEMA", help="a JSON Schema or response_format in a file or as text, or MODULE:CLASS"
+    )
+    parser.add_argument(
+        "--grammar", action="store_true", help="SCHEMA is a grammar (Lark or GBNF), in a file or as text"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", dest="settings",
-        help="set an option of the processor; VALUE is TOML or else text",
+        help="set an option of the processor; VALUE is TOML, JSON, or else text",
     )  # fmt: skip
     parser.add_argument(
         "--model", nargs="?", const="", metavar="PATH",

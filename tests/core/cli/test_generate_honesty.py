@@ -122,6 +122,21 @@ def test_an_argument_that_cannot_be_decoded_is_wrong_usage(capsys: Any) -> None:
     assert "is not in the encoding of the terminal" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ('{"1": -2.5}', {"1": -2.5}),
+        ('[{"name": null}]', [{"name": None}]),
+        ("{a = 1}", {"a": 1}),
+        ("[0-9]{4}", "[0-9]{4}"),
+        ('{"a": 1', '{"a": 1'),
+        ("null", "null"),
+    ],
+)
+def test_values_are_toml_or_json_or_else_text(value: str, read: Any) -> None:
+    assert parse_setting(f"some.option={value}") == ("some", "option", read)
+
+
 def test_nested_toml_is_refused(tmp_path: Any) -> None:
     with pytest.raises(OptionError, match="nested too deeply"):
         parse_setting("top_k.k=" + "[" * 50_000)
