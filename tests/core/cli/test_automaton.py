@@ -52,6 +52,28 @@ def test_a_model_adds_token_classes_and_tables(
     assert found["first_row_tokens"] > 0
 
 
+@pytest.mark.parametrize("model", [False, True])
+def test_a_pattern_that_runs_lazily_is_told_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: bool
+) -> None:
+    monkeypatch.setattr("logitloom.host.registry.read_vocabulary", lambda path: mixed())
+    given = ["(a|b)*a(a|b){30}", "--max-states", "500", *(["--model", "some.gguf"] if model else [])]
+    found = told(capsys, *given)
+    assert found["states"] == "computed as texts reach them"
+    assert ("first_row_tokens" in found) == model
+    assert not {"byte_classes", "token_classes"} & set(found)
+    assert main(["automaton", *given, "--draw", "graph.svg"]) == 1
+    assert "more than 500 states, so it cannot be drawn" in capsys.readouterr().err
+
+
+def test_what_no_processor_would_run_is_refused_with_an_option_that_there_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["automaton", "(ab){300}", "--max-states", "500"]) == 1
+    assert "takes more than 500" in capsys.readouterr().err
+    assert told(capsys, "(ab){300}", "--max-states", "700")["states"] > 500
+
+
 @pytest.mark.parametrize("arguments", [["("], [r"(a)\1"], ["a", "--model", "no-such-file.gguf"]])
 def test_errors_are_sentences_on_standard_error(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert main(["automaton", *arguments]) == 1
@@ -96,7 +118,12 @@ def test_without_any_drawing_library_the_error_names_the_extra(
 
 @pytest.mark.parametrize(
     ("pattern", "file", "message"),
-    [("a", "a.pdf", ".svg or .png"), ("a", "no/folder/a.svg", "does not exist"), ("a{400}", "a.svg", "401 states")],
+    [
+        ("a", "a.pdf", ".svg or .png"),
+        ("a", "no/folder/a.svg", "does not exist"),
+        ("a{400}", "a.svg", "401 states"),
+        ("(a|b)*a(a|b){9}", "a.svg", "1024 states"),
+    ],
 )
 def test_what_cannot_be_drawn_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str, file: str, message: str
