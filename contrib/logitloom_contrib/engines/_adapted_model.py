@@ -32,6 +32,7 @@ def adapted(chain: Chain, model: Any, engine: str, adapter: Callable[[Any], Any]
         return adapter(model)
     except (AttributeError, TypeError) as error:
         raise NeedsNotMet(
-            f"{engine} cannot run {', '.join(chain.labels)} with the {type(model).__name__} that it was given as model: {error!s:.200}. "
-            f"Give the engine's model (or a model adapter) as model, and the tokenizer as tokenizer."
+            f"{engine} cannot run {', '.join(chain.labels)} with the {type(model).__name__} that it was given as "
+            f"model: {error!s:.200}. Give the engine's model (or a model adapter) as model, and the tokenizer as "
+            f"tokenizer."
         ) from error

@@ -33,7 +33,7 @@ __all__ = ["LlamaCppModel", "LlamaCppProcessor", "to_llama_cpp"]
 GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "llama-cpp-python"
 #: The library's default where ``max_tokens`` is not given; None is as many as fit.
-_MOST_TOKENS: Final[dict[str, int | None]] = {"create_completion": 16, "create_chat_completion": None}
+MOST_TOKENS: Final[dict[str, int | None]] = {"create_completion": 16, "create_chat_completion": None}
 
 
 #: The processor of each chain that was given to the library without its adapter.
@@ -235,7 +235,7 @@ class LlamaCppProcessor(MadeAnew):
             own = options.get("stop") or []
             options["stop"] = [*([own] if isinstance(own, str) else own), *left_out]
         self._called, self._missed = False, True
-        most = options.get("max_tokens", _MOST_TOKENS[method])
+        most = options.get("max_tokens", MOST_TOKENS[method])
         # The new prompt may be the beginning of a text that is remembered.
         self._tracker.forget()
         self._tracker.max_new_tokens = most if most is not None and most > 0 else None

@@ -26,7 +26,7 @@ from llama_cpp.server import app as server
 from logitloom import Chain, read_vocabulary
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.masks.kernels import load_kernels
-from logitloom_contrib.engines.llama_cpp import LlamaCppProcessor, to_llama_cpp
+from logitloom_contrib.engines.llama_cpp import MOST_TOKENS, LlamaCppProcessor, to_llama_cpp
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.servers.request_body import asked_chain
@@ -78,7 +78,7 @@ class Chains:
             more = message.get("more_body", False)
         data = b"".join(parts)
         try:
-            chain, data = self._asked(data)
+            chain, data = self._asked(data, scope["path"])
         except LogitloomError as error:
             await _refuse(send, str(error))
             return
@@ -94,7 +94,7 @@ class Chains:
         finally:
             _CHAIN.reset(mark)
 
-    def _asked(self, data: bytes) -> tuple[Chain | None, bytes]:
+    def _asked(self, data: bytes, path: str) -> tuple[Chain | None, bytes]:
         """The chain that a body asks for, and the body without what the chain stands for."""
         try:
             body = json.loads(data)
@@ -114,6 +114,10 @@ class Chains:
         if len(self._models) > 1 and body.get("model") in self._models[1:]:
             raise NeedsNotMet(f"Chains run with the model {self._models[0]!r} alone, not with {body['model']!r:.100}.")
         chain = self._chains.get(asked).chain
+        method = "create_chat_completion" if path.endswith("/chat/completions") else "create_completion"
+        most = body.get("max_tokens", MOST_TOKENS[method])
+        if isinstance(most, int) and most > 0:
+            self._chains.require_room(chain, most)
         # The library would follow grammars of its own.
         body.pop("response_format", None)
         if meant.get("tools"):

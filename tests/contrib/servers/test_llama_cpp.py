@@ -109,6 +109,17 @@ def test_what_cannot_be_served_is_refused_before_anything_is_written(address: st
     assert "a chain and for a constraint in 'grammar'" in told
 
 
+def test_too_few_tokens_for_the_shortest_text_are_refused_with_the_least(address: str) -> None:
+    told = refused(address, prompt="a", logitloom=DIGITS, max_tokens=3)
+    assert "may generate 3 tokens, but the shortest text that regex allows needs" in told
+    told = refused(
+        address, prompt="a", logitloom=[{"use": "regex", "options": {"pattern": "[a-c]{40}"}}], max_tokens=16
+    )
+    assert "may generate 16 tokens" in told
+    told = refused(address, "/chat/completions", messages=MESSAGES, logitloom=DIGITS, max_tokens=3, stream=True)
+    assert "may generate 3 tokens" in told
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_body_that_nobody_would_read_is_refused(address: str, case: str) -> None:
     body, part = REFUSED[case]
