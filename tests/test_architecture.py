@@ -51,11 +51,21 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def nodes_of(code: str) -> list[ast.AST]:
+    """The nodes of the syntax tree of code."""
+    return list(ast.walk(ast.parse(code)))
+
+
+@functools.cache
+def nodes_in(path: Path) -> list[ast.AST]:
+    """The nodes of a file's syntax tree: most tests read those of all files."""
+    return nodes_of(path.read_text(encoding="utf-8"))
+
+
 @functools.cache
 def import_statements(path: Path) -> list[ast.Import | ast.ImportFrom]:
     """The statements by which a module imports, anywhere in it: lazily and for types, too."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in nodes_in(path) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def imported(path: Path) -> set[str]:
@@ -95,9 +105,8 @@ def test_processors_are_written_for_no_array_library(path):
 
 @pytest.mark.parametrize("path", modules(CONTRIB / "example-processor" / "src"), ids=name_of)
 def test_the_example_uses_only_what_is_documented(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     allowed = set(__import__("logitloom").__all__)
-    for node in ast.walk(tree):
+    for node in nodes_in(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("logitloom"):
             assert node.module == "logitloom"
             assert {alias.name for alias in node.names} <= allowed
@@ -131,17 +140,17 @@ def documented() -> dict[str, object]:
     return shown
 
 
-def names_of_core(tree: ast.Module) -> set[str]:
+def names_of_core(nodes: list[ast.AST]) -> set[str]:
     """The dotted names that a module takes from core: by imports, and as attributes of the modules it imports."""
     taken, aliases = set(), {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             taken |= {alias.name for alias in node.names if alias.name.partition(".")[0] == "logitloom"}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "logitloom":
             taken |= {f"{node.module}.{alias.name}" for alias in node.names}
             aliases |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     modules = {alias: name for alias, name in aliases.items() if isinstance(object_named(name), ModuleType)}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
             taken.add(f"{modules[node.value.id]}.{node.attr}")
     return taken
@@ -152,7 +161,7 @@ def test_names_of_core_are_found_wherever_they_stand():
         "from logitloom import errors as e, Chain\ndef f():\n    from logitloom.arrays.rng import fold\n"
         "    raise e.Oops\n"
     )
-    assert names_of_core(ast.parse(code)) == {
+    assert names_of_core(nodes_of(code)) == {
         "logitloom.errors",
         "logitloom.errors.Oops",
         "logitloom.Chain",
@@ -162,8 +171,9 @@ def test_names_of_core_are_found_wherever_they_stand():
 
 @pytest.mark.parametrize("path", modules(PLUGINS, CONTRIB), ids=name_of)
 def test_plugins_and_contrib_use_documented_names_of_core(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert names_of_core(tree) - documented().keys() == set(), "list them in docs/reference.md, or do without them"
+    assert names_of_core(nodes_in(path)) - documented().keys() == set(), (
+        "list them in docs/reference.md, or do without them"
+    )
 
 
 def test_functions_named_as_their_module_are_listed_themselves():
@@ -316,9 +326,9 @@ OTHER_MEANINGS = {
 }
 
 
-def processors_named(source: str) -> set[str]:
+def processors_named(nodes: list[ast.AST]) -> set[str]:
     """The built-in processors whose names are texts of a module, documentation apart."""
-    texts = {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)}
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
     return {text for text in texts if isinstance(text, str)} & ENTRY_POINTS["processors"].keys()
 
 
@@ -332,24 +342,24 @@ def processors_named(source: str) -> set[str]:
     ],
 )
 def test_names_of_processors_are_found_wherever_they_stand(source, named):
-    assert processors_named(source) == named
+    assert processors_named(nodes_of(source)) == named
 
 
 @pytest.mark.parametrize("path", modules(CORE), ids=name_of)
 def test_core_names_no_processor(path):
     """Core asks for the processor of a task (``registry.role``); its words that are names, too, mean something else."""
     if name_of(path) != LISTS_BUILT_INS:
-        assert processors_named(path.read_text(encoding="utf-8")) == OTHER_MEANINGS.get(name_of(path), set())
+        assert processors_named(nodes_in(path)) == OTHER_MEANINGS.get(name_of(path), set())
 
 
 #: Functions that take the name of a plug-in.
 LOADS = {"load_plugin", "import_plugin"}
 
 
-def plugins_named(source: str) -> set[str]:
+def plugins_named(nodes: list[ast.AST]) -> set[str]:
     """The built-in plug-ins of other kinds that a module loads by a name that stands in the call."""
     named = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         function = getattr(node, "func", None)
         if isinstance(node, ast.Call) and getattr(function, "attr", getattr(function, "id", "")) in LOADS:
             named |= {
@@ -359,12 +369,13 @@ def plugins_named(source: str) -> set[str]:
 
 
 def test_names_of_plugins_in_calls_are_found():
-    assert plugins_named('registry.load_plugin("models", "llama")\nload_plugin("models", name)') == {"llama"}
+    code = 'registry.load_plugin("models", "llama")\nload_plugin("models", name)'
+    assert plugins_named(nodes_of(code)) == {"llama"}
 
 
 @pytest.mark.parametrize("path", modules(CORE), ids=name_of)
 def test_core_loads_no_plugin_by_name(path):
-    assert plugins_named(path.read_text(encoding="utf-8")) == set()
+    assert plugins_named(nodes_in(path)) == set()
 
 
 #: The floors of contrib, from the ground up.
@@ -419,10 +430,10 @@ def test_the_chains_of_imports_in_json_schema_are_short(stages, most):
 # -- size ------------------------------------------------------------------------------------------------
 
 
-def long_functions(code: str, most: int) -> list[tuple[str, int]]:
+def long_functions(nodes: list[ast.AST], most: int) -> list[tuple[str, int]]:
     """The functions with more lines than ``most``, docstrings not counted, each with its number of lines."""
     found = []
-    for node in ast.walk(ast.parse(code)):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0]
             told = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
@@ -434,7 +445,7 @@ def long_functions(code: str, most: int) -> list[tuple[str, int]]:
 
 def test_long_functions_are_found_and_their_docstrings_are_not_counted():
     code = 'def f():\n    """Two\n    lines."""\n    return 1\n\n\ndef g():\n    a = 1\n    return a\n'
-    assert long_functions(code, 2) == [("g", 3)]
+    assert long_functions(nodes_of(code), 2) == [("g", 3)]
 
 
 def test_functions_fit_on_a_screen():
@@ -442,7 +453,7 @@ def test_functions_fit_on_a_screen():
     long = [
         f"{name_of(path)}: {name} has {lines} lines"
         for path in modules(CORE, PLUGINS, CONTRIB)
-        for name, lines in long_functions(path.read_text(encoding="utf-8"), 60)
+        for name, lines in long_functions(nodes_in(path), 60)
     ]
     assert long == []
 
@@ -454,10 +465,10 @@ def test_functions_fit_on_a_screen():
 NODE_ARRAYS = {*(NODE.names or ()), "parent", "levels", "views", "records"}
 
 
-def node_reads(code: str) -> list[str]:
+def node_reads(nodes: list[ast.AST]) -> list[str]:
     """The places at which code reads a trie's nodes: attributes of a trie, and attributes that only a trie has."""
     found = []
-    for node in ast.walk(ast.parse(code)):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in NODE_ARRAYS:
             owner = ast.unparse(node.value).rpartition(".")[2]
             if "trie" in owner.lower() or node.attr in ("child_start", "child_count"):
@@ -475,14 +486,19 @@ def test_reads_of_nodes_are_found():
         "    trie = words.trie\n"
         "    return trie.first, words.trie.own, words.child_start, trie.order, trie.longest, interval.first\n"
     )
-    assert node_reads(code) == ["1: imports HIGH_WORD", "4: trie.first", "4: words.trie.own", "4: words.child_start"]
+    assert node_reads(nodes_of(code)) == [
+        "1: imports HIGH_WORD",
+        "4: trie.first",
+        "4: words.trie.own",
+        "4: words.child_start",
+    ]
 
 
 def test_nodes_of_tries_are_read_by_the_lift_and_its_kernels_alone():
     readers = CORE / "logitloom" / "automata" / "lift", FOLDERS["kernels"]
     read = {}
     for path in [*modules(CORE, PLUGINS, CONTRIB), *(ROOT / "benchmarks").glob("*.py")]:
-        if path.parent not in readers and (found := node_reads(path.read_text(encoding="utf-8"))):
+        if path.parent not in readers and (found := node_reads(nodes_in(path))):
             read[name_of(path)] = found
     assert read == {}
 
@@ -490,7 +506,7 @@ def test_nodes_of_tries_are_read_by_the_lift_and_its_kernels_alone():
 def asked_classes(path: Path) -> list[tuple[int, str]]:
     """The names that a file gives to ``isinstance`` and ``issubclass`` as classes, each with its line."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes_in(path):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("isinstance", "issubclass"):
             found += [(node.lineno, name) for name in re.findall(r"[\w.]+", ast.unparse(node.args[1]))]
     return found
@@ -536,14 +552,15 @@ NAMED_AFTER_SUBJECTS = {"testing", "conformance", "cli", "servers"}
 
 def is_only_an_entry_point(path: Path) -> bool:
     """Whether a module says by which name something is loaded that is written elsewhere."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    return not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in body)
+    module = nodes_in(path)[0]
+    assert isinstance(module, ast.Module)
+    return not any(isinstance(node, ast.ClassDef | ast.FunctionDef) for node in module.body)
 
 
 def test_each_class_has_a_name_of_its_own():
     homes: dict[str, list[str]] = {}
     for path in modules(CORE, PLUGINS, CONTRIB / "logitloom_contrib"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_in(path):
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name.lstrip("_"), []).append(f"{name_of(path)}:{node.lineno}")
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
@@ -636,19 +653,19 @@ def test_every_plugin_loads_or_names_the_extra_that_is_missing(kind, name):
 # -- types ------------------------------------------------------------------------------------------------
 
 
-def uses_of_any(code: str) -> int:
+def uses_of_any(nodes: list[ast.AST]) -> int:
     """How often code says that a type is ``Any``."""
-    return sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(ast.parse(code)))
+    return sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes)
 
 
 def test_uses_of_any_are_counted_without_imports_and_texts():
-    assert uses_of_any('from typing import Any\nx: dict[str, Any] = {"Any": 1}\ny: Any = x\n') == 2
+    assert uses_of_any(nodes_of('from typing import Any\nx: dict[str, Any] = {"Any": 1}\ny: Any = x\n')) == 2
 
 
 def test_json_schema_leaves_few_types_open_and_says_why():
-    sources = [path.read_text(encoding="utf-8") for path in modules(PLUGINS / "logitloom_plugins" / "json_schema")]
-    using = [source for source in sources if uses_of_any(source)]
-    assert sum(map(uses_of_any, using)) <= 10
+    uses = {path: uses_of_any(nodes_in(path)) for path in modules(PLUGINS / "logitloom_plugins" / "json_schema")}
+    assert sum(uses.values()) <= 10
+    using = [path.read_text(encoding="utf-8") for path, count in uses.items() if count]
     assert all("so ``Any``" in re.sub(r"\n#: ", " ", source) for source in using)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,13 +31,15 @@ def used_of(tree: ast.AST) -> set[str]:
     }  # fmt: skip
 
 
+@cache
 def used() -> dict[str, set[str]]:
     """Name -> the files that use it, but for backends, which call their own libraries."""
     found: dict[str, set[str]] = {}
     for folder in FOLDERS:
         for path in folder.rglob("*.py"):
-            if "backends" not in path.parts:
-                for name in used_of(ast.parse(path.read_text(encoding="utf-8"))):
+            code = path.read_text(encoding="utf-8")
+            if "backends" not in path.parts and "xp" in code:
+                for name in used_of(ast.parse(code)):
                     found.setdefault(name, set()).add(str(path.relative_to(ROOT)))
     return found
 
