@@ -40,6 +40,7 @@ CHAINS: dict[str, tuple[Any, ...]] = {
     "regex": (REGEX,),
     "repetition_penalty": (("repetition_penalty", {"penalty": 1.3}),),
     "temperature, top_k, top_p": (("temperature", {"temperature": 0.8}), ("top_k", {"k": 50}), ("top_p", {"p": 0.9})),
+    "temperature, top_p": (("temperature", {"temperature": 0.8}), ("top_p", {"p": 0.9})),
     "five": (
         ("repetition_penalty", {"penalty": 1.3}), ("min_tokens", {"n": 4}), REGEX,
         ("temperature", {"temperature": 0.8}), ("min_p", {"p": 0.05}),
@@ -153,7 +154,8 @@ def chains(device: Device, options: argparse.Namespace) -> Iterator[Row]:
     for name, specs in CHAINS.items():
         chain = processors.load(*specs, tokenizer=words, debug=False)
         for batch in options.batches:
-            x = device.put(rng.normal(size=(batch, options.vocab)).astype(np.float32))
+            # A model's logits spread wider than those of the other parts: a nucleus holds some hundreds of tokens.
+            x = device.put((3 * rng.normal(size=(batch, options.vocab))).astype(np.float32))
             start = Context.start(x, prompt=[[1, 2, 3]] * batch, max_length=256)
             _, state = chain.process(x, chain.init_state(start), start)
             context = start.accept(device.put(np.full((batch, 1), 5, dtype=np.int32)))

@@ -67,8 +67,8 @@ class TorchBackend(Backend):
         device = self._exact_device(torch.get_default_device() if device is None else device)
         super().__init__(device)
         self.on_host = self.uses_buffer_pool = device.type == "cpu"
-        #: Kernels for masks (module ``_torch_masks``); None where Triton compiles for no device.
-        self.masks = _masks(device)
+        #: Kernels (modules ``_torch_masks``, ``_torch_nucleus``); None where Triton compiles for no device.
+        self.masks, self.nuclei = _kernels(device, "masks"), _kernels(device, "nucleus")
         self.xp = _namespace(device)
         self._bit = torch.from_numpy((np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)).to(device)
         # Entry b: 8 bytes, 1 where bit i of b is 0, read as one 64-bit number.
@@ -205,10 +205,13 @@ class TorchBackend(Backend):
         return torch.topk(x, k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
 
     def nucleus_threshold(self, x: Array, p: float) -> Array:
-        """On the CPU without a sort of the vocabulary, where that is large enough to matter."""
+        """On CUDA one kernel; on the CPU without a sort of the vocabulary, where that is large enough to matter."""
+        x = _detached(x)
+        if self.nuclei is not None and x.dtype in self.nuclei.DTYPES and _fits_kernels(x):
+            return self.nuclei.nucleus_threshold(x, p)
         if not self._shared(x) or (x.shape[-1] < LEAST_VOCAB and len(x) > 1):
             return super().nucleus_threshold(x, p)
-        return torch.from_numpy(nucleus_threshold(_detached(x).numpy(), p))
+        return torch.from_numpy(nucleus_threshold(x.numpy(), p))
 
     def mass_threshold(self, keys: Array, mass: Array, p: float) -> Array:
         """On the CPU without a sort of the vocabulary, where that is large enough to matter."""
@@ -497,11 +500,11 @@ class _TorchBuffer(HostBuffer):
         return bool(self._tensor._version == self._version)
 
 
-def _masks(device: torch.device) -> Any:
+def _kernels(device: torch.device, name: str) -> Any:
     # PyTorch brings Triton along where it was built for CUDA or ROCm.
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return None
-    return importlib.import_module("logitloom_plugins.backends._torch_masks")
+    return importlib.import_module(f"logitloom_plugins.backends._torch_{name}")
 
 
 def _fits_kernels(logits: Array) -> bool:

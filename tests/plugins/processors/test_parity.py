@@ -84,6 +84,8 @@ def test_processors_agree_with_transformers(
             found = np.sort(apply(backend, (name, options), logits))
             close(found, np.sort(expected))
             continue
+        if name == "exponential_decay_length_penalty":  # some versions of transformers multiply -inf by 0
+            expected[np.isnan(expected)] = -np.inf
         close(apply(backend, (name, options), logits, prompt, more), expected)
 
 
