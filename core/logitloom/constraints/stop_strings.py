@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,6 +61,7 @@ class StopStrings(ConstraintProcessor):
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """The search automaton, then states that count the bytes to cut, then the same after end-of-sequence."""
+        self._warn_of_special_tokens(vocabulary)
         finder = self._search
         most = max(_FEWEST_COUNTED, *map(len, vocabulary.token_bytes)) + max(map(len, finder.strings))
         counts, width = np.arange(most + 1), finder.next.shape[1]
@@ -83,6 +85,17 @@ class StopStrings(ConstraintProcessor):
             ended=np.concatenate([np.full(finder.states, FINISHED.value), ended, ended]),
             hold=np.concatenate([begun, counts, counts]),
         )
+
+    def _warn_of_special_tokens(self, vocabulary: Vocabulary) -> None:
+        for token, text in vocabulary.special_text.items():
+            if text in self.strings and token in vocabulary.special and token not in vocabulary.eos:
+                warnings.warn(
+                    f"{PluginName(type(self))} finds {text!r:.80} in the text only, and the special token {token} of "
+                    f"this name writes no text. If rows end with the token, give the vocabulary its id: "
+                    f"vocabulary.with_eos({[*vocabulary.eos, token]}).",
+                    UserWarning,
+                    stacklevel=2,
+                )
 
     def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
         """The start, or where the prompt leads (a string that ends in the prompt does not count)."""

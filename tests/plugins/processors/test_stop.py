@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Backend, load_backend, processors
+from logitloom import Backend, Context, Vocabulary, load_backend, processors
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.host.hookspecs import TextEnd
@@ -223,3 +223,16 @@ def test_several_sequences_each_end_at_their_own_match(strategy: Any) -> None:
         assert (found.finish == "stop") == (match is not None)
         finishes.add(found.finish)
     assert "stop" in finishes
+
+
+def test_a_string_that_a_special_token_stands_for_is_warned_of() -> None:
+    words = Vocabulary([b"</s>", b"a", b"", b"<|end|>"], eos=[0], special=[2], special_text={0: "</s>", 2: "<|end|>"})
+    chain = processors.load(("stop", {"strings": ["</s>", "<|end|>"]}))
+    with pytest.warns(
+        UserWarning, match=r"in the text only, and the special token 2 .*vocabulary.with_eos\(\[0, 2\]\)"
+    ):
+        chain.configure(tokenizer=words)
+    chain = chain.configure(tokenizer=words.with_eos([0, 2]))
+    context = Context.start(np.zeros((1, 4), dtype=np.float32), prompt=[[1]])
+    state = chain.init_state(context)
+    assert chain.text_ends(state, context.accept([[3]])) == [TextEnd(True, 7)]
