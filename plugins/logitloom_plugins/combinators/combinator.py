@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -63,7 +63,9 @@ class Combinator(ConstraintProcessor):
             if section.budget != 0:
                 check_triggers([exit.string for exit in section.exits], self.name)
         others = [i for i, section in enumerate(sections) if section.inner is not None and section.inner.others]
-        self.__dict__.update(_sections=sections, _others=others, _skeleton=None, _begins_later=False)
+        self.__dict__.update(
+            _sections=sections, _others=others, _skeleton=None, _is_included=False, _begins_later=False
+        )
         if others:
             # The combinator is not a constraint, so it does not have the hooks of one.
             own = type(self)  # messages name the combinator
@@ -127,7 +129,9 @@ class Combinator(ConstraintProcessor):
     def within_another(self, *, later: bool) -> Self:
         """The combinator for a section of another one, whose constraint includes the constraints of both.
 
-        The other one knows the token limit, so what is returned has none.
+        The other one forbids what this one forbids, and it alone knows the token limit and which bytes belong to the
+        string that ends the section. So what is returned has no limit and no mask; it follows its text, in which such
+        bytes belong to no section.
 
         Args:
             later: whether the section begins after generated text, so that the first section does not depend on the
@@ -135,7 +139,7 @@ class Combinator(ConstraintProcessor):
         """
         found = copy.copy(self)
         skeleton = type(self.__dict__["_skeleton"])(found)
-        found.__dict__.update(finish_within=0, _skeleton=skeleton, _begins_later=later)
+        found.__dict__.update(finish_within=0, _skeleton=skeleton, _is_included=True, _begins_later=later)
         return found
 
     # -- the combination of the constraints ------------------------------------------------------------------
@@ -229,7 +233,10 @@ class Combinator(ConstraintProcessor):
             return super().process(logits, state, context)
         tracks = self._tracks(state, context)
         given = logits
-        logits, states = skeleton.process(logits, state.states, context.with_fields(donate_state=False, pool=None))
+        if self.__dict__["_is_included"]:
+            states = skeleton.followed(state.states, context)
+        else:
+            logits, states = skeleton.process(logits, state.states, context.with_fields(donate_state=False, pool=None))
         context = context.with_fields(donate_state=False, donate=context.donate or logits is not given)
         others = []
         for k, section in enumerate(self.__dict__["_others"]):
@@ -280,13 +287,15 @@ class Combinator(ConstraintProcessor):
         tokens = [[]] * len(rows) if context.tokens is None else context.backend.to_numpy(context.tokens).tolist()
         tracks = []
         for row, (states, taken) in enumerate(zip(rows, tokens, strict=True)):
-            track = _Track(row, _section_of(states))
+            track = _Track(row, _NO_SECTION if states is memory.dead else _section_of(states))
             for token in taken:
                 if token < 0:
                     continue
                 after = memory.advance(states, token)
                 if after is memory.dead:
-                    break  # the combination raises the error for this row
+                    # Of an outer combinator's string; else the combination raises the error for this row.
+                    track = _Track(row, _NO_SECTION)
+                    break
                 moved: bool | None = False
                 if token not in combination.vocabulary.eos and states is not memory.finished:
                     moved = combination.read(states, token)[1]
@@ -368,6 +377,16 @@ class _SectionConstraints(ConstraintProcessor):
     def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
         states: Sequence[State] = self.owner.start_states(constraint, context)
         return states
+
+    def followed(self, state: Any, context: Context) -> Any:
+        """The states after the accepted tokens, of which some may not be allowed, without a mask."""
+        if context.tokens is None:
+            return state
+        return self._packed(self.host_states(state, context), self.memory(context), context.backend)
+
+
+#: Of a row that has left the text of an included combinator.
+_NO_SECTION: Final = -1
 
 
 def _section_of(state: Any) -> int:

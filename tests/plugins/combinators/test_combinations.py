@@ -398,6 +398,14 @@ def test_a_combinator_with_other_processors_keeps_the_limit_of_the_outer_one() -
         assert bool(logits[0, SPELLED[b";"]] > -np.inf) is begins
 
 
+def test_a_string_that_ends_the_outer_section_is_no_text_of_a_combinator_inside() -> None:
+    """The combinator inside has spent its budget when half of the string is written, and would force its own text."""
+    within = {"n": 2, "inner": ("temperature", {"temperature": 0.5}), "text": "a", "then": ("regex", {"pattern": "b+"})}
+    half, whole = allowed(("between", {"open": ";", "close": "xy", "inner": [("budget", within)]}), b";cx", b";cxy")
+    assert {b"a", b"y"} <= half
+    assert 0 in whole
+
+
 @pytest.mark.parametrize("then", [("regex", {"pattern": "b"}), [("regex", {"pattern": "b"}), ("top_k", {"k": 300})]])
 def test_a_later_section_may_begin_inside_a_span(then: Any) -> None:
     span = {"budget": 2, "begin": "inside", "open": "x", "close": "y", "then": then}
