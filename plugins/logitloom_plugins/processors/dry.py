@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -69,7 +70,8 @@ class Dry(Processor):
         None, help="How many of the last tokens are searched; default: all.", ge=1, le=1 << 20, unit="tokens"
     )
     breakers: tuple[str, ...] = option(
-        ("\n", ":", '"', "*"), help="Texts that no match crosses; a token that contains one ends a match."
+        ("\n", ":", '"', "*"),
+        help="Texts that no match crosses; a token that contains one (a special token: in its name) ends a match.",
     )
     breaker_ids: tuple[int, ...] = option((), help="Ids of further tokens that no match crosses.", ge=0, unit="id")
     max_match: int = option(
@@ -284,8 +286,19 @@ def _breaker_table(
     table = np.zeros(vocab, dtype=np.bool_)
     table[list(ids)] = True
     if vocabulary is not None:
-        wanted = [text.encode() for text in texts]
+        wanted, found = [text.encode() for text in texts], set[bytes]()
+        names = {token: name.encode() for token, name in vocabulary.special_text.items() if token in vocabulary.special}
         for token, written in enumerate(vocabulary.token_bytes[:vocab]):
-            if any(text in written for text in wanted):
+            held = [text for text in wanted if text in (names.get(token) or written)]
+            if held:
                 table[token] = True
+                found.update(held)
+        lost = [text.decode() for text in wanted if len(text) > 1 and text not in found]
+        if lost:
+            warnings.warn(
+                f"No token of {vocabulary.name} contains {', '.join(map(repr, lost)):.200}, so these 'breakers' of "
+                f"'dry' break no match. Give texts that are parts of single tokens, or ids in 'breaker_ids'.",
+                UserWarning,
+                stacklevel=2,
+            )
     return table

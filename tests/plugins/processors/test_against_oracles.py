@@ -117,6 +117,22 @@ def test_dry_takes_every_token_that_contains_a_breaker_text_for_a_breaker(backen
     close(apply(backend, "dry", logits, prompt, vocabulary=vocabulary), [[0, 0, 0, -0.8]])
 
 
+def test_dry_takes_special_tokens_of_that_name_for_breakers(backend: Backend) -> None:
+    words = Vocabulary([b"a", b"b", b"", b"c"], special=[2], special_text={2: "<|user|>"})
+    prompt = [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]]
+    logits = np.zeros((1, 4), dtype=np.float32)
+    close(apply(backend, ("dry", {"breakers": ["\n"]}), logits, prompt, vocabulary=words)[0, 3], -0.8 * 1.75**5)
+    assert (apply(backend, ("dry", {"breakers": ["<|user|>"]}), logits, prompt, vocabulary=words) == 0).all()
+
+
+def test_dry_warns_of_breakers_that_no_token_contains() -> None:
+    words = Vocabulary([b"a", b"b", b"\n", b"###"])
+    logits, context = np.zeros((1, 4), dtype=np.float32), {"prompt": [[0, 1]], "max_length": 8}
+    chain = processors.load(("dry", {"breakers": ["\n", ":", "###", "\n###"]}), tokenizer=words)
+    with pytest.warns(UserWarning, match=r"No token of vocabulary contains '\\n###', so .*'breaker_ids'"):
+        chain.init_state(Context.start(logits, **context))
+
+
 def test_dry_keeps_the_harshest_penalty_finite(backend: Backend) -> None:
     spec = ("dry", {"breakers": [], "base": 1000.0, "multiplier": 10.0, "max_match": 1000})
     processed = apply(backend, spec, np.zeros((1, 3), dtype=np.float16), [[1] * 60])
