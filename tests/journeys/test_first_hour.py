@@ -25,9 +25,9 @@ def _weights() -> None:
 
 
 def test_the_quick_start_of_the_first_page(tmp_path: Path) -> None:
-    script(blocks("README.md", "the reference model")[0], tmp_path)
+    script(blocks("README.md", "the reference model")[0], tmp_path, anew=True)
     (line,) = re.findall(r"logitloom generate .*", (ROOT / "README.md").read_text(encoding="utf-8"))[:1]
-    assert run(shlex.split(line), tmp_path) == "14 July 1789"
+    assert run(shlex.split(line), tmp_path, anew=True) == "14 July 1789"
 
 
 def test_a_class_goes_in_and_an_object_comes_out_in_our_own_loop_also_piece_by_piece(tmp_path: Path) -> None:
