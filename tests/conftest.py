@@ -20,12 +20,14 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from _pytest.mark.expression import Expression
 from hypothesis import settings
 
 from logitloom import load_backend
 from logitloom.arrays.backend import Backend
 from logitloom.errors import LogitloomError
 
+HERE = Path(__file__).parent
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
 #: Bytes by which the memory may grow before dead objects are looked for, and before compiled functions are dropped too.
 DEAD, COMPILED = 1 << 27, 1 << 29
@@ -105,30 +107,64 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[Any]:
+    """Mark each case by the libraries and packages that its parameters name, and make no case that ``-m`` leaves out.
+
+    Most cases are those of other environments: to make them and then drop them takes as long as to import the tests.
+    """
+    result = yield
+    test = {mark.name for mark in metafunc.definition.iter_markers()}
+    seen: Counter[str] = Counter()
+    chosen = []
+    for case in metafunc._calls:
+        markers = _markers(test.union(mark.name for mark in case.marks), case.params)
+        if _is_repeated(metafunc, markers, case.params, seen):
+            markers.add("exhaustive")
+        case.marks.extend(getattr(pytest.mark, name).mark for name in sorted(markers - test))
+        if _is_chosen(metafunc.config, test | markers):
+            chosen.append(case)
+    # A test without any case would be one without parameters.
+    metafunc._calls = chosen or metafunc._calls[:1]
+    return result
+
+
+def _markers(given: set[str], params: Mapping[str, Any]) -> set[str]:
+    """The markers of a case, those that follow from its parameters and from each other included.
+
+    Args:
+        given: those that it has.
+        params: its parameters.
+    """
+    named = {value for value in params.values() if isinstance(value, str)}
+    libraries = (given | named).intersection(LIBRARIES)
+    promised = libraries.intersection(os.environ.get(EXPECT_VARIABLE, "").split())
+    more = {"extras": named.intersection(PACKAGES), "library": libraries, "promised": promised}
+    return given | libraries | {name for name, because in more.items() if because}
+
+
+def _is_chosen(config: pytest.Config, markers: set[str]) -> bool:
+    """Whether the expression after ``-m`` may choose a case; which ones are ``smoke`` is known when all are made."""
+    if not config.option.markexpr:
+        return True
+    expression = Expression.compile(config.option.markexpr)
+    known = expression.evaluate(lambda name, **_: name in markers)
+    return known or expression.evaluate(lambda name, **_: name in markers or name == "smoke")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each case by the array libraries and packages that its parameters name.
+    """Mark tests without parameters as cases are, and what is in the smoke set.
 
     Files directly in this folder begin first: a file stays with one worker, and the other would wait for the pages.
     """
-    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
-    promised = set(os.environ.get(EXPECT_VARIABLE, "").split())
-    seen: Counter[tuple[str, str]] = Counter()
+    items.sort(key=lambda item: item.path.parent != HERE)
     smoke: dict[Path, set[str]] = {}
     for item in items:
-        case = getattr(item, "callspec", None)
-        libraries = {mark.name for mark in item.iter_markers()}.intersection(LIBRARIES)
-        if case is not None:
-            named = {value for value in case.params.values() if isinstance(value, str)}
-            libraries |= named.intersection(LIBRARIES)
-            if named.intersection(PACKAGES):
-                item.add_marker("extras")
-            if _is_repeated(item, case.params, seen):
-                item.add_marker("exhaustive")
-        for name in (
-            libraries | ({"library"} if libraries else set()) | ({"promised"} if libraries & promised else set())
-        ):
-            item.add_marker(name)
-        if not libraries and _is_smoke(item, smoke.setdefault(item.path, set())):
+        if not hasattr(item, "callspec"):
+            given = {mark.name for mark in item.iter_markers()}
+            for name in _markers(given, {}) - given:
+                item.add_marker(name)
+        if not item.get_closest_marker("library") and _is_smoke(item, smoke.setdefault(item.path, set())):
             item.add_marker("smoke")
 
 
@@ -148,7 +184,7 @@ def _is_smoke(item: pytest.Item, tests: set[str]) -> bool:
     return True
 
 
-def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tuple[str, str]]) -> bool:
+def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[str, Any], seen: Counter[str]) -> bool:
     """Whether other cases by default stand for this one, which is then left to the environment ``exhaustive``.
 
     Of a test that is marked ``long``, with each library and package, one of each four: the first of the first four, the
@@ -160,24 +196,25 @@ def _is_repeated(item: pytest.Item, params: Mapping[str, Any], seen: Counter[tup
     on JAX.
 
     Args:
-        item: the case.
+        metafunc: the test.
+        markers: of the case.
         params: its parameters.
-        seen: how many cases of a test were met on a library; this one is added.
+        seen: how many cases of the test were met on a library; this one is added.
     """
     library = next((value for value in params.values() if isinstance(value, str) and value in FIRST_CASE), None)
-    test, cases = item.nodeid.split("[")[0], getattr(getattr(item, "cls", None), "cases", None)
-    if item.get_closest_marker("long"):
+    cases = getattr(metafunc.cls, "cases", None)
+    if "long" in markers:
         needs = " ".join(sorted({str(value) for value in params.values()}.intersection((*LIBRARIES, *PACKAGES))))
-        four, place = divmod(seen[test, needs], LONG)
-        seen[test, needs] += 1
+        four, place = divmod(seen[needs], LONG)
+        seen[needs] += 1
         return place != four % LONG
     if library is None:
         return False
     if cases is not None and "case" in params:
-        is_other_turn = crc32(test.encode()) % TURNS.get(library, 1) != 0
+        is_other_turn = crc32(metafunc.definition.nodeid.encode()) % TURNS.get(library, 1) != 0
         return is_other_turn or params["case"] != next(iter(cases))
-    seen[test, library] += 1
-    return library in FIRST_PARAMETERS and seen[test, library] > FIRST_PARAMETERS[library]
+    seen[library] += 1
+    return library in FIRST_PARAMETERS and seen[library] > FIRST_PARAMETERS[library]
 
 
 @pytest.hookimpl(wrapper=True)
