@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ def telling(chain: Chain, context: Context, *, other: bool = False) -> Context:
     return context.with_fields(chosen_logprob=backend.xp.where(tokens >= 0, made_up, backend.xp.zeros_like(made_up)))
 
 
+@lru_cache(128)
 def logits_of(story: Story, vocab: int, branches: int = 1, kind: str = "plain") -> NDArray[np.float32]:
     """The logits after a story, ``[branches, vocab]`` float32: random, and a function of the story alone.
 
@@ -82,6 +84,9 @@ def logits_of(story: Story, vocab: int, branches: int = 1, kind: str = "plain") 
         vocab: the width.
         branches: how many rows of logits a sequence has.
         kind: ``plain``; with ``ties``; with ``holes`` (-inf at random, and never in the first place).
+
+    Returns:
+        an array that must stay as it is: whoever asks again gets the same one.
     """
     seen = [story.seed & 0xFFFF, len(story.blocks), *story.prompt, 99, *(t + 1 for t in story.tokens)]
     dice = np.random.default_rng(seen)
@@ -91,6 +96,7 @@ def logits_of(story: Story, vocab: int, branches: int = 1, kind: str = "plain") 
     if kind == "holes":
         logits[dice.random(logits.shape) < 0.3] = -np.inf
         logits[:, 0] = 0.25
+    logits.flags.writeable = False
     return logits
 
 
