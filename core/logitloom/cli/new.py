@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import keyword
 import re
@@ -100,7 +101,7 @@ def write(kind: str, name: str, into: Path) -> Path:
         The distribution's folder.
 
     Raises:
-        ScaffoldError: the name is no plug-in's name, or its folder or package exists.
+        ScaffoldError: the name is no plug-in's name, or taken in its code, or its folder or package exists.
         DuplicatePlugin: an installed plug-in has the name.
         WriteError: the files cannot be written.
     """
@@ -135,7 +136,10 @@ def write(kind: str, name: str, into: Path) -> Path:
             for relative, template in {**dict(_files(templates / "common")), **dict(_files(templates / kind))}.items():
                 path = new / _PATHS.get(relative, relative.replace("src/package/", f"src/{package}/"))
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(_filled(template.read_text(encoding="utf-8"), words), encoding="utf-8")
+                text = _filled(template.read_text(encoding="utf-8"), words)
+                if path.suffix == ".py":
+                    _check_class(text, words)
+                path.write_text(text, encoding="utf-8")
             new.rename(folder)
     except OSError as error:
         raise WriteError(f"{str(folder)!r} cannot be written: {error.strerror or error}. Nothing was made.") from error
@@ -152,6 +156,17 @@ def _files(folder: Traversable, relative: str = "") -> Iterator[tuple[str, Trave
 
 def _filled(text: str, words: dict[str, str]) -> str:
     return re.sub("@@([A-Z]+)@@", lambda found: words[found.group(1)], text)
+
+
+def _check_class(source: str, words: dict[str, str]) -> None:
+    """Raise if a module imports something else under the name of the plug-in's class."""
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    for node in imports:
+        if words["CLASS"] in (each.name for each in node.names) and node.module != words["PACKAGE"]:
+            raise ScaffoldError(
+                f"The class of {words['NAME']!r} would be {words['CLASS']!r}, a name that its code imports from "
+                f"{node.module!r}. Choose another name."
+            )
 
 
 def _check_name(kind: str, name: str) -> None:

@@ -89,6 +89,16 @@ def test_the_command_prints_the_folder_and_says_what_is_next(
     assert "There is a" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("processor", "processor"), ("constraint", "vocabulary"), ("candidates", "drafts"), ("processor", "context")],
+)
+def test_names_that_the_code_needs_itself_are_refused(tmp_path: Path, kind: str, name: str) -> None:
+    with pytest.raises(ScaffoldError, match=f"would be {name.capitalize()!r}, a name that its code imports from"):
+        write(kind, name, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["", "1st", "Calm", "calm-down", "class", "_calm", "calm_", "calm__down", "a b", "ä"])
 def test_names_that_will_not_do_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ScaffoldError, match="is no name for a processor"):
