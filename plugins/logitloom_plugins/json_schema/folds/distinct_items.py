@@ -37,7 +37,7 @@ from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, TextState
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
 
-__all__ = ["BegunStrings", "DistinctItems", "SearchTooLong"]
+__all__ = ["DistinctItems", "SearchTooLong"]
 
 _ENDS: Final = b"]},"
 _DIGITS: Final = b"0123456789"
@@ -60,7 +60,7 @@ class SearchTooLong(Exception):
     """Searches have taken more work than they may."""
 
 
-class BegunStrings(NamedTuple):
+class _BegunStrings(NamedTuple):
     """Strings that begin with the same bytes: a range of a list in ascending order.
 
     Attributes:
@@ -78,18 +78,18 @@ class BegunStrings(NamedTuple):
         """The strings."""
         return self.strings[self.first : self.end]
 
-    def by_next_byte(self) -> Iterator[tuple[int, BegunStrings]]:
-        """The strings by the byte that follows: the quote after the one that ends here."""
+    def next_bytes(self) -> Iterator[int]:
+        """The bytes that follow: the quote after the string that ends here."""
         strings, first, end, size = self
         while first < end:
-            string, at = strings[first], first
+            string = strings[first]
             if len(string) == size:
                 first += 1
-                yield QUOTE, BegunStrings(strings, at, first, size)
+                yield QUOTE
             else:
                 byte = string[size]
-                first = bisect_left(strings, string[:size] + bytes([byte + 1]), at, end)
-                yield byte, BegunStrings(strings, at, first, size + 1)
+                first = bisect_left(strings, string[:size] + bytes([byte + 1]), first, end)
+                yield byte
 
 
 class DistinctItems:
@@ -140,26 +140,14 @@ class DistinctItems:
             return recurring.numbers > 0
         return any(literal.startswith(text) for literal in recurring.literals)
 
-    def _begun(self, position: ItemPosition) -> BegunStrings:
+    def _begun(self, position: ItemPosition) -> _BegunStrings:
         """The strings with which an earlier item can recur, and that begin as what is read."""
         frame, phase, text, _ = position
         assert frame is not None
         strings, begun = self._strings(frame, phase == "name"), text[1:]
         first = bisect_left(strings, begun)
         # No byte of UTF-8 is as large.
-        return BegunStrings(strings, first, bisect_left(strings, begun + b"\xff", first), len(begun))
-
-    def begun_string(self, position: Position) -> BegunStrings | None:
-        """The same between two characters of a string value; ``None`` elsewhere."""
-        items = position.items
-        if items.text[:1] != b'"' or items.escape or items.phase == "name" or self._value(position.state) is None:
-            return None
-        return self._begun(items)
-
-    def _value(self, number: int) -> TextState | None:
-        """The state with a number, if it stands between the bytes of a string that is no name."""
-        state = self._numbering.states[number]
-        return state if isinstance(state, TextState) and isinstance(state.context, TextContext) else None
+        return _BegunStrings(strings, first, bisect_left(strings, begun + b"\xff", first), len(begun))
 
     def _strings(self, frame: Linked[Container], names: bool) -> list[bytes]:
         """The strings, in order, with which an earlier item can recur as the next value, or name, in a container."""
@@ -179,20 +167,15 @@ class DistinctItems:
         """The bytes after which a string or name can still recur or has recurred; ``None`` for any byte."""
         if position.text[:1] != b'"' or position.escape:
             return None
-        return frozenset([BACKSLASH, *[byte for byte, _ in self._begun(position).by_next_byte()]])
+        return frozenset([BACKSLASH, *self._begun(position).next_bytes()])
 
     def has_other_strings(self, position: Position) -> bool | None:
         """Whether a string value has a completion with which no earlier item recurs; ``None`` if a search must tell."""
-        frame = position.items.frame
-        if frame is None or self._value(position.state) is None:
+        frame, state = position.items.frame, self._numbering.states[position.state]
+        if frame is None or not isinstance(state, TextState) or not isinstance(state.context, TextContext):
             return None
-        return self.has_others(position.state, frame.entry, self._begun(position.items))
-
-    def has_others(self, number: int, container: Container, begun: BegunStrings) -> bool | None:
-        """The same in a state with some number, for the next value in a container."""
-        state = self._numbering.states[number]
-        assert isinstance(state, TextState)
-        context, content_state, count = state.context, state.content_state, state.characters
+        context, content_state, count, _ = state
+        container, begun = frame.entry, self._begun(position.items)
         contents = self._contents.get(context)
         if contents is None:
             contents = self._contents[context] = StringContents(context)

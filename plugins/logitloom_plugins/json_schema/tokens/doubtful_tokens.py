@@ -11,7 +11,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,13 @@ from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import TokenSet
 from logitloom.vocabulary import kept_with_vocabulary
-from logitloom_plugins.json_schema.folds.distinct_items import BegunStrings, SearchTooLong
+from logitloom_plugins.json_schema.folds.distinct_items import SearchTooLong
 from logitloom_plugins.json_schema.folds.machine import DEAD, Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import (
     BACKSLASH,
     BLANKS,
     QUOTE,
-    Container,
     ItemPosition,
     characters_of,
 )
@@ -148,83 +147,31 @@ class DoubtfulTokens:
         machine, words = self._machine, self._words
         here: list[int] = []
         ended: list[int] = []
-        pending: deque[tuple[int, Position | _InString]] = deque([(0, position)])
-
-        def visit(child: int, byte: int, before: Position) -> None:
-            code = machine.codes.code(before.state, byte)
-            if code == DEAD:
-                return
-            if not (names or before.items.text) and byte in BLANKS and machine.before_gap(code) != code:
-                # Whitespace does not change the item. The row already limits the amount of whitespace.
-                pending.append((child, before))
-                return
-            work.left -= work.byte
-            after = machine.read(before, bytes([byte]), can_end=False)
-            if after is None:
-                ended.append(child)
-            elif after.state in machine.numbering.tracked if names else self._can_recur(after.items):
-                if names or not machine.distinct.has_other_strings(after):
-                    here.append(child)
-                pending.append((child, after))
-
+        pending = deque([(0, position)])
         while pending:
             node, before = pending.popleft()
             if work.left < 0:
                 # The tokens below the node are not read later either.
                 ended.append(node)
                 continue
-            if isinstance(before, Position) and not names:
-                before = self._in_string(before) or before
-            if isinstance(before, Position):
-                wanted = self._next_bytes(before, names)
-                for child, byte in zip(words.children(node), words.bytes_below(node), strict=True):
-                    if wanted is None or byte in wanted:
-                        visit(child, byte, before)
-                continue
-            # In a string the next characters tell what can recur, so no characters are read one by one.
-            following = dict(before.begun.by_next_byte())
-            for byte in sorted([BACKSLASH, *following]):
-                child = words.child(node, byte)
-                if child >= 0 and byte in (BACKSLASH, QUOTE):
-                    visit(child, byte, before.position)
-                elif child >= 0:
-                    code = machine.codes.code(before.state, byte)
-                    if code != DEAD:
-                        work.left -= work.byte
-                        if not machine.distinct.has_others(code, before.container, following[byte]):
-                            here.append(child)
-                        pending.append((child, before._replace(state=code, begun=following[byte])))
+            wanted = self._next_bytes(before, names)
+            for child, byte in zip(words.children(node), words.bytes_below(node), strict=True):
+                code = DEAD if wanted is not None and byte not in wanted else machine.codes.code(before.state, byte)
+                if code == DEAD:
+                    continue
+                if not (names or before.items.text) and byte in BLANKS and machine.before_gap(code) != code:
+                    # Whitespace does not change the item. The row already limits the amount of whitespace.
+                    pending.append((child, before))
+                    continue
+                work.left -= work.byte
+                after = machine.read(before, bytes([byte]), can_end=False)
+                if after is None:
+                    ended.append(child)
+                elif after.state in machine.numbering.tracked if names else self._can_recur(after.items):
+                    if names or not machine.distinct.has_other_strings(after):
+                        here.append(child)
+                    pending.append((child, after))
         return words.ids_of(here, ended)
-
-    def _in_string(self, position: Position) -> _InString | None:
-        begun = self._machine.distinct.begun_string(position)
-        return None if begun is None else _InString(position, position.state, begun)
-
-
-class _InString(NamedTuple):
-    """A place in a string value.
-
-    Attributes:
-        before: a position in the string.
-        state: the state after it and some more characters.
-        begun: the strings that begin with all characters up to here, with which an earlier item can recur.
-    """
-
-    before: Position
-    state: int
-    begun: BegunStrings
-
-    @property
-    def position(self) -> Position:
-        """The position after these characters."""
-        text = b'"' + self.begun.strings[self.begun.first][: self.begun.size]
-        return self.before._replace(state=self.state, items=self.before.items._replace(text=text))
-
-    @property
-    def container(self) -> Container:
-        """The array or object with the string."""
-        assert self.before.items.frame is not None
-        return self.before.items.frame.entry
 
 
 @dataclass
