@@ -43,7 +43,6 @@ Number = TypeVar("Number", bound=np.generic)
 
 _NARROW: Final = 20
 _LISTED: Final = 100
-_FEW_ASKED: Final = 64
 #: ``[256]`` twice: which bytes may stand for themselves in a string, and which of them in a string of ASCII.
 UNESCAPED: Final = tuple(
     np.array([0x20 <= byte < most and byte not in b'"\\' for byte in range(256)]) for most in (0x100, 0x80)
@@ -184,19 +183,8 @@ class MooreMachine(Dfa):
 
     @cached_property
     def narrow(self) -> bytes:
-        """Per state whether a walk should go byte by byte.
-
-        A walk goes byte by byte where few bytes lead on, and where a moderate number lead to mostly different states,
-        as in long lists.
-        """
-        bytes_on = self._leading_on[:, 0]
-        narrow = np.asarray(bytes_on <= _NARROW)
-        asked = np.flatnonzero((bytes_on > _NARROW) & (bytes_on <= _LISTED))
-        if len(asked) <= _FEW_ASKED:
-            targets = np.sort(self.next[asked], axis=1)
-            distinct = (targets[:, 1:] != targets[:, :-1]).sum(axis=1)
-            narrow[asked] = 2 * distinct > bytes_on[asked]
-        return narrow.tobytes()
+        """Per state whether few bytes lead on, so that a walk should go byte by byte."""
+        return (self._leading_on[:, 0] <= _NARROW).tobytes()
 
     @cached_property
     def _classes(self) -> bytes:
