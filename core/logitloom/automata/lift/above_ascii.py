@@ -21,8 +21,6 @@ __all__ = ["EVERYTHING", "Kinds", "kinds", "lost_above_ascii", "marks_above_asci
 #: All bits of ``Trie.marks``.
 EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
 _VARIOUS: Final = -2
-#: The largest number of states that are tested for self-loops on all word characters; a test takes a millisecond.
-_MOST_ASKED: Final = 16
 #: The most states within characters that are visited to find the characters that one state cannot read.
 _MOST_VISITED: Final = 64
 
@@ -83,16 +81,7 @@ def marks_above_ascii(
             return kernels.marks(*given, tuple(kinds()))
     states = np.arange(len(table))
     same = states_above_ascii(table, byte_class, states)
-    marks = np.where((default >= 0) & (same == default), np.uint8(MALFORMED), EVERYTHING)
-    # A state that loops on the letter U+00E9 and not on the sign U+00D7 may loop on exactly the word characters.
-    at = (default == states).nonzero()[0]
-    next_state = np.append(table, np.full((1, table.shape[1]), -1, dtype=np.int32), axis=0)
-    one = next_state[at, byte_class[0xC3]]
-    letter, sign = next_state[one, byte_class[0xA9]], next_state[one, byte_class[0x97]]
-    for state in at[(letter == at) & (sign != at)][:_MOST_ASKED].tolist():
-        if _reads_words(state, next_state, byte_class):
-            marks[state] = MALFORMED | HIGH_OTHER | HIGH_PARTIAL
-    return marks
+    return np.where((default >= 0) & (same == default), np.uint8(MALFORMED), EVERYTHING)
 
 
 def lost_above_ascii(
@@ -202,27 +191,3 @@ def _columns(byte_class: bytes, low: int, high: int) -> NDArray[np.uint8]:
 
 def _same(each: NDArray[Any]) -> NDArray[Any]:
     return np.where((each == each[:, :1]).all(axis=1), each[:, 0], _VARIOUS)
-
-
-def _reads_words(state: int, next_state: NDArray[np.int32], byte_class: NDArray[np.uint8]) -> bool:
-    """Whether every word character above ASCII leads from the state back to the state."""
-    partition = high_partition(frozenset([category("w", 0).high]), BudgetTracker())
-    nodes, root = partition.shape((0,))
-    by_byte = next_state[:, byte_class[128:]]
-    columns = partition.column_of
-    reached = np.full(len(nodes), -1, dtype=np.int64)
-    level, rows = np.array([state]), root[None]
-    while True:
-        here = by_byte[level]
-        expected = rows[:, columns]
-        if (here[expected == -2] != state).any():
-            return False
-        inner = expected >= 0
-        children, index = np.unique(expected[inner], return_index=True)
-        if not len(children):
-            return True
-        reached[children] = here[inner][index]
-        # Each node of the shape must stand for one state. A level of the shape is entered only from the level above.
-        if (reached[expected[inner]] != here[inner]).any() or (reached[children] < 0).any():
-            return False
-        level, rows = reached[children], nodes[children]
