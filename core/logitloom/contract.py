@@ -340,8 +340,6 @@ class Constraint(ABC):
         unlimited_because: why it is unknown how many tokens complete a text, in sentences; empty if it is known.
         exact_least: whether :meth:`least_tokens` is the least number, not a bound above it. Messages about bounds say
             "about".
-        few_tokens: while so few tokens are left, :meth:`least_after` is asked before :meth:`most_after`, which would
-            take longer and seldom decide.
         most_forced: the most tokens of one answer of :meth:`forced` as it is defined here.
     """
 
@@ -353,7 +351,6 @@ class Constraint(ABC):
     gives_way: bool = False
     unlimited_because: str = ""
     exact_least: bool = True
-    few_tokens: int = 0
     most_forced: int = 4096
 
     @property

@@ -244,7 +244,7 @@ class ConstraintMemory:
         """
         if node.state in (self.finished, self.dead):
             return None
-        if node.most_after < 0 and left > self.constraint.few_tokens:
+        if node.most_after < 0:
             node.most_after = self.constraint.most_after(node.state)
         if 0 <= node.most_after <= left - 2:
             return None

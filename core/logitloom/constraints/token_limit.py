@@ -66,9 +66,7 @@ def row_limits(
     smallest = min(each for each in (own, *told) if each is not None)
     # From each start, some token leads to a state that needs at most ``most_after`` tokens.
     least = {
-        start: None
-        if smallest > constraint.few_tokens and constraint.most_after(start) + 2 <= smallest
-        else constraint.least_tokens(start)
+        start: None if constraint.most_after(start) + 2 <= smallest else constraint.least_tokens(start)
         for start in dict.fromkeys(starts)
     }
     unknown = [start for start, found in least.items() if found is None and constraint.most_after(start) == UNKNOWN]

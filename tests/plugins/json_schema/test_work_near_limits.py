@@ -24,7 +24,6 @@ from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.tokens import bounds, content_walk
 from logitloom_plugins.json_schema.tokens import token_distances as distances
-from logitloom_plugins.json_schema.tokens.bounds import TokenBounds
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 
 _DICE = random.Random(0)
@@ -576,32 +575,6 @@ def test_a_token_that_leads_to_a_long_search_is_not_followed_to_its_end(monkeypa
     found = [constraint.least_after(opened) for _ in range(2)]
     assert followed["calls"] < 100
     assert all(np.array_equal(first, second) for first, second in zip(*found, strict=True))
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_with_few_tokens_left_no_bound_is_asked_for_and_the_same_tokens_are_allowed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inner = constraint_of({"anyOf": [HOSTILE[name], {"type": ["boolean", "null"]}]})
-    eager = constraint_of({"anyOf": [HOSTILE[name], {"type": ["boolean", "null"]}]})
-    eager.few_tokens = 0  # type: ignore[misc]
-    # The tokens that are left out for their work would need the bound.
-    monkeypatch.setattr(distances, "_MOST_WORK", 1 << 20)
-    asked, after_any = Counter[str](), TokenBounds.after_any
-
-    def counting(*arguments: Any) -> int:
-        asked["calls"] += 1
-        return after_any(*arguments)
-
-    for left in (2, 4, 5, 9):
-        expected = ConstraintMemory(eager).allowed_within(StateNode(eager.start()), left)
-        with monkeypatch.context() as patch:
-            patch.setattr(TokenBounds, "after_any", counting)
-            found = ConstraintMemory(inner).allowed_within(StateNode(inner.start()), left)
-        if left <= inner.few_tokens:
-            assert not asked
-        kept = (found or inner.allowed(inner.start())).listed(WORDS.size)
-        assert np.array_equal(kept, (expected or eager.allowed(eager.start())).listed(WORDS.size))
 
 
 def test_of_many_values_only_those_that_may_lead_to_the_shortest_text_are_followed(

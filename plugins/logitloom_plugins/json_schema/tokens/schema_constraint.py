@@ -77,7 +77,6 @@ class SchemaConstraint(Constraint):
     """
 
     exact_least = False
-    few_tokens = 5
     unlimited_because = "No short text of the JSON Schema was found in a bounded time."
 
     def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, vocab_size: int | None = None) -> None:
