@@ -124,6 +124,24 @@ def test_a_required_name_without_a_value_is_found_after_others_were() -> None:
     assert not accepts(machine, '{"a":{"name0":1,"name3":1}}')
 
 
+def test_names_with_consequences_share_the_way_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a name with a consequence each name may come; to leave out all later names is one way for all of them."""
+    asked, following = [], Satisfiability._following
+    monkeypatch.setattr(Satisfiability, "_following", lambda *given: asked.append(given) or following(*given))
+    found = []
+    for count in (20, 80):
+        conditions = [
+            {"if": {"properties": {name: {"const": True}}, "required": [name]}, "then": {"required": [f"then {name}"]}}
+            for name in names(count)
+        ]
+        machine = compile_schema({"type": "object", "allOf": conditions})
+        asked.clear()
+        assert accepts(machine, '{"name3":true,"other":2,"then name3":1}')
+        found.append(len(asked))
+        assert not accepts(machine, '{"name3":true,"other":2}')
+    assert found[1] <= 5 * found[0]
+
+
 def listed_arrays(count: int) -> list[list[Any]]:
     return [[index, str(index % 3)] for index in range(count)]
 

@@ -137,8 +137,7 @@ class SchemaGrammar:
     def leads_on(self, member: Member[Satisfiability, Container]) -> bool:
         """Whether some value of a member leaves a container that can be completed."""
         frames = self.values.after(member).values()
-        # Of a container without open formulas it is known at once.
-        return any(map(self.values.lives, sorted(frames, key=lambda frame: not frame.only_hard)))
+        return any(map(self.values.lives, sorted(frames, key=self.values.effort)))
 
     def after_member(self, member: Member[Satisfiability, Container], layout: Layout) -> Return:
         """Where a text goes on after a member of an object or array, if the container can be completed there."""

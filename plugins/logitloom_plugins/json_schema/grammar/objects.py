@@ -316,22 +316,37 @@ def _tracked(must: Formula, extras: tuple[Formula, ...]) -> str:
 
 def skip(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:
     """The frame after the next declared name is omitted; ``None`` if the name is required."""
-    plan = frame.plan
-    name = plan.names[frame.position]
-    if frame.position in plan.required:
-        return None
     if frame.only_hard:
-        return frame._replace(position=frame.position + 1)
+        return omit(plans, frame, frame.position + 1)
     # Cached, because :func:`member` skips this name for each of the later names.
-    if frame not in plan.skipped:
+    known = frame.plan.skipped
+    if frame not in known:
+        known[frame] = omit(plans, frame, frame.position + 1)
+    return known[frame]
 
-        def value(atom: Atom) -> Formula:
-            if atom[0] == "?":
-                return substitute(Selection.of(atom).whole, value) if Selection.of(atom).member == name else atom
-            return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] == name else atom
 
-        plan.skipped[frame] = _settled(plans, frame, frame.position + 1, frame.length, frame.missing, value, (name,))
-    return plan.skipped[frame]
+def omit(plans: ObjectPlans, frame: ObjectFrame, target: int) -> ObjectFrame | None:
+    """The frame after all declared names before index ``target`` are omitted; ``None`` if one of them is required."""
+    if next_required(frame) < target:
+        return None
+    if frame.only_hard or target == frame.position:
+        return frame if target == frame.position else frame._replace(position=target)
+    names = frame.plan.names[frame.position : target]
+    omitted = frozenset(names)
+
+    def value(atom: Atom) -> Formula:
+        if atom[0] == "?":
+            return substitute(Selection.of(atom).whole, value) if Selection.of(atom).member in omitted else atom
+        return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] in omitted else atom
+
+    return _settled(plans, frame, target, frame.length, frame.missing, value, names)
+
+
+def next_required(frame: ObjectFrame) -> int:
+    """The index of the next declared name that is required; the number of declared names if none is."""
+    required = frame.plan.required
+    at = bisect_left(required, frame.position)
+    return required[at] if at < len(required) else len(frame.plan.names)
 
 
 def _settled(
@@ -390,11 +405,7 @@ def _skipped(
         frames: the frame, and those after one more name each, as far as they are known; more are added.
     """
     if frame.only_hard:
-        required = frame.plan.required
-        at = bisect_left(required, frame.position)
-        if at < len(required) and required[at] < target:
-            return None
-        return frame if frame.position == target else frame._replace(position=target)
+        return omit(plans, frame, target)
     while len(frames) <= target - frame.position and frames[-1] is not None:
         frames.append(skip(plans, frames[-1]))
     return frames[target - frame.position] if target - frame.position < len(frames) else None

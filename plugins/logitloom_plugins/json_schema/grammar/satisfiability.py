@@ -265,6 +265,15 @@ class Satisfiability:
             known = self._solution.of(frame, self._find)
         return known
 
+    def effort(self, frame: Frame) -> int:
+        """How much work it may be to find that a container lives, if it does: none if that is known."""
+        if frame in self._known:
+            return 0 if self._known[frame] else 4
+        if self.end(frame) is not None:
+            return 1
+        # Of a container without open formulas it is known at once.
+        return 2 if frame.only_hard else 3
+
     def _seen(self, demand: ValueConstraint) -> frozenset[TruthVector] | None:
         """The truth vectors of a constraint that are known, or are seen without an automaton or a frame."""
         known: frozenset[TruthVector] | None = self._known.get(demand)
@@ -385,6 +394,8 @@ class Satisfiability:
                 if not (yield ValueConstraint(must)):
                     return False, False
             return True, True
+        if isinstance(frame, ObjectFrame) and (yield from self._is_closed_soon(frame)):
+            return True, True
         # Depth-first, because most paths lead to a frame that may be closed. Breadth-first search would first visit
         # all combinations of members.
         way_to: dict[Frame, Frame | None] = {frame: None}
@@ -398,13 +409,40 @@ class Satisfiability:
                     way = way_to[way]
                 return True, True
             self._count_work("open objects and arrays")
-            for following in (yield from self._following(current)):
+            found = yield from self._following(current)
+            # The last one is visited first. The frames after names that are left out are those after other names, too.
+            needs_more = isinstance(current, ObjectFrame) and 0 <= current.length < current.plan.least
+            for following in found if needs_more else reversed(found):
                 if following not in way_to:
                     way_to[following] = current
                     stack.append(following)
         if not self._solution.unsure:
             self._known.update(dict.fromkeys(way_to, False))
         return False, False
+
+    def _is_closed_soon(self, frame: ObjectFrame) -> Inquiry[bool]:
+        """Whether an object may be closed after the required names alone, all others left out at once.
+
+        A search among the members would visit a frame per declared name.
+        """
+        way, current = list[Frame](), frame
+        while not (self._known.get(current) or self.end(current) is not None):
+            way.append(current)
+            self._count_work("open objects and arrays")
+            plan, at = current.plan, objects.next_required(current)
+            ahead = objects.omit(self, current, at)
+            if ahead is None:
+                return False
+            if at < len(plan.names):
+                key: Label | None = ("name", plan.names[at])
+            else:
+                key = next((label for label in plan.keys.bit if label[1] in ahead.missing), None)
+            after = [] if key is None else (yield from self._frames_after(objects.member(self, ahead, key)))
+            if not after:
+                return False
+            current = min(after, key=self.effort)
+        self._known.update(dict.fromkeys([*way, current], True))
+        return True
 
     def _count_work(self, what: str) -> None:
         self._work += 1
