@@ -298,7 +298,10 @@ class Chain:
         context = self._equipped(context)
         if context.compiled and not self.compilable:
             hosts = [link.label for link in self.links if not link.declared("compilable")]
-            raise NeedsNotMet(f"A compiled loop cannot run this chain: {', '.join(hosts)} work on host objects.")
+            raise NeedsNotMet(
+                f"A compiled loop cannot run what works on host objects, in this chain {', '.join(hosts)}. "
+                f"Call the chain outside of the loop, or leave it out there."
+            )
         position: Any = ()
         if self._tracked:
             position = positions.start(context, self._tracked)
