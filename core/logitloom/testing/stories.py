@@ -86,7 +86,7 @@ def logits_of(story: Story, vocab: int, branches: int = 1, kind: str = "plain") 
         kind: ``plain``; with ``ties``; with ``holes`` (-inf at random, and never in the first place).
 
     Returns:
-        an array that must stay as it is: whoever asks again gets the same one.
+        An array that cannot be written to, because equal calls return the same one.
     """
     seen = [story.seed & 0xFFFF, len(story.blocks), *story.prompt, 99, *(t + 1 for t in story.tokens)]
     dice = np.random.default_rng(seen)
