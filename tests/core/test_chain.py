@@ -525,7 +525,7 @@ def test_host_objects_are_refused_in_compiled_loops():
             return logits
 
     _, context = start(compiled=True)
-    with pytest.raises(errors.NeedsNotMet, match="OnHost work"):
+    with pytest.raises(errors.NeedsNotMet, match="in this chain OnHost. Call the chain outside"):
         processors.load(OnHost()).init_state(context)
 
 
