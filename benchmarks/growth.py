@@ -8,13 +8,13 @@ a literal, of a count and of brackets in the text, rows. There our time to compi
 end of the text, which a limit needs.
 
 Each other curve is a family of schemas with one size that grows: properties, required properties, listed strings,
-numbers and objects, alternatives, tagged alternatives, unique items, dependent names, nesting, lengths of strings, rows
-of a batch, and ids of the vocabulary. Per size and engine: time to compile, from there to the first mask, and the mean
-and the longest step (mask and advance) along one valid document, in ms of processor time; the median of three runs.
-The last column is the time of this library in parts of that of llguidance, for all of it together: compile, first mask
-and the steps of the document. An engine that refuses a schema, or takes more than ``--budget`` seconds, is left
-out from that size on, with the reason. The sizes that are left when a curve has taken ``--curve-seconds`` are left out.
-Each curve is printed as soon as it is measured. Tables of the vocabulary are made before, by both engines.
+numbers and objects, alternatives, tagged alternatives, unique items, dependent names, consequences, nesting, lengths of
+strings, rows of a batch, and ids of the vocabulary. Per size and engine: time to compile, from there to the first mask,
+and the mean and the longest step (mask and advance) along one valid document, in ms of processor time; the median of
+three runs. The last column is the time of this library in parts of that of llguidance, for all of it together: compile,
+first mask and the steps of the document. An engine that refuses a schema, or takes more than ``--budget`` seconds, is
+left out from that size on, with the reason. The sizes that are left when a curve has taken ``--curve-seconds`` are left
+out. Each curve is printed as soon as it is measured. Tables of the vocabulary are made before, by both engines.
 
 A second table has steps of this library near a token limit: per family and size the time until the limit is known, and
 the median and the longest step of a random text within the fewest tokens that the schema allows, and one and a half
@@ -125,6 +125,15 @@ def alternatives(count: int) -> Case:
     return Case({"anyOf": branches}, {f"name{count // 2}": "text"})
 
 
+def consequences(count: int) -> Case:
+    """Names of which each asks for another one if its value is true."""
+    asked = [
+        {"if": {"properties": {name: {"const": True}}, "required": [name]}, "then": {"required": [f"then {name}"]}}
+        for name in names(count)
+    ]
+    return Case({"type": "object", "allOf": asked}, {"name3": True, "other": 2, "then name3": 1})
+
+
 def dependent(count: int) -> Case:
     every = names(count)
     wanted = {name: [following] for name, following in zip(every, [*every[1:], every[0]], strict=True)}
@@ -185,6 +194,7 @@ CURVES: dict[str, tuple[tuple[int, ...], Callable[[int], Case]]] = {
         lambda n: Case({"type": "array", "items": _WHOLE, "uniqueItems": True}, [*range(n)]),
     ),
     "dependent names": ((10, 50, 100), dependent),
+    "names with consequences": ((10, 50, 100), consequences),
     "nesting": ((5, 20, 80), nested),
     "longest string": ((100, 10_000, 1_000_000), lambda n: Case({"type": "string", "maxLength": n}, "word " * 19)),
     "constant string": ((500, 2000), lambda n: Case({"const": "word " * (n // 5)}, "word " * (n // 5))),
