@@ -29,10 +29,15 @@ _HALVINGS: Final = 8
 
 
 @triton.jit
+def _ordered(bits):  # type: ignore[no-untyped-def]
+    """The bits of numbers as integers in the order of the numbers; applied again, the bits."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
 def _key(x):  # type: ignore[no-untyped-def]
     """An integer in the order of the numbers."""
-    bits = x.to(tl.int32, bitcast=True)
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return _ordered(x.to(tl.int32, bitcast=True))
 
 
 @triton.jit
@@ -67,6 +72,7 @@ def _mass(x, count, least, highest, block: tl.constexpr):  # type: ignore[no-unt
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _border(logits, likely, out, vocab, stride, p, block: tl.constexpr, halvings: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write the border of one row's nucleus to ``out``; ``likely`` is memory for the row's candidates."""
     row = tl.program_id(0).to(tl.int64)
     line, packed = logits + row * stride, likely + row * vocab
     lane = tl.arange(0, block)
@@ -110,9 +116,7 @@ def _border(logits, likely, out, vocab, stride, p, block: tl.constexpr, halvings
             found = inside
             low = tl.min(smallest).to(tl.int64)
             tl.debug_barrier()
-    bits = low.to(tl.int32)
-    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    tl.store(out + row, bits.to(tl.float32, bitcast=True))
+    tl.store(out + row, _ordered(low.to(tl.int32)).to(tl.float32, bitcast=True))
 
 
 def nucleus_threshold(x: Array, p: float) -> Array:
