@@ -13,7 +13,7 @@ from logitloom.arguments import whole
 from logitloom.automata import DEFAULT_BUDGET, Budget, Dfa, LazyDfa, TokenAutomaton, compile_automaton, compile_pattern
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.cli.default_loader import default_model
-from logitloom.cli.drawing import draw
+from logitloom.cli.drawing import SMALLER, draw
 from logitloom.constraints import lift
 from logitloom.errors import BudgetExceeded, OptionError
 from logitloom.host import registry
@@ -68,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     told["compile_ms"] = round(compile_ms, 3)
     if arguments.draw:
         if not isinstance(automaton, Dfa):
-            raise OptionError(f"The automaton has more than {arguments.max_states} states, so it cannot be drawn.")
+            raise OptionError(
+                f"The automaton has more than {arguments.max_states} states, so it cannot be drawn. {SMALLER}"
+            )
         draw(automaton, Path(arguments.draw))
     if arguments.model is not None:
         told |= _lifted(automaton, _vocabulary(arguments.model))

@@ -14,10 +14,12 @@ from logitloom.automata.deterministic.edges import edges, label
 from logitloom.errors import BackendMissing, OptionError
 from logitloom.rows.atomic_file import write_whole
 
-__all__ = ["MOST_STATES", "draw"]
+__all__ = ["MOST_STATES", "SMALLER", "draw"]
 
 MOST_STATES: Final = 150
 """Larger graphs are refused: nobody could read them."""
+SMALLER: Final = r"Draw a smaller pattern (fewer repeats, ASCII classes instead of \w and \d)."
+"""What to do about a larger graph."""
 
 
 def draw(dfa: Dfa, path: Path) -> None:
@@ -39,8 +41,7 @@ def draw(dfa: Dfa, path: Path) -> None:
         raise OptionError(f"The folder {str(path.parent)!r} does not exist, so nothing can be drawn there. Create it.")
     if dfa.states > MOST_STATES:
         raise OptionError(
-            f"The automaton has {dfa.states} states, and a picture of more than {MOST_STATES} cannot be read. Draw "
-            f"a smaller pattern (fewer repeats, ASCII classes instead of \\w and \\d)."
+            f"The automaton has {dfa.states} states, and a picture of more than {MOST_STATES} cannot be read. {SMALLER}"
         )
     if shutil.which("dot") is not None and _with_graphviz(dfa, path, kind):
         return
