@@ -293,7 +293,8 @@ class Combinator(ConstraintProcessor):
                     continue
                 after = memory.advance(states, token)
                 if after is memory.dead:
-                    # Of an outer combinator's string; else the combination raises the error for this row.
+                    # Within another combinator the token belongs to the string that ends the section; elsewhere the
+                    # combination raises the error for this row.
                     track = _Track(row, _NO_SECTION)
                     break
                 moved: bool | None = False
@@ -385,7 +386,7 @@ class _SectionConstraints(ConstraintProcessor):
         return self._packed(self.host_states(state, context), self.memory(context), context.backend)
 
 
-#: Of a row that has left the text of an included combinator.
+#: Instead of the number of a section, for rows whose text is no longer that of the combinator.
 _NO_SECTION: Final = -1
 
 

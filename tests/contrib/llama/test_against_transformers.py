@@ -32,7 +32,7 @@ CHAT = [{"role": "user", "content": "Name the capital of France."}]
 NEW_TOKENS = 24
 #: Tokens of the text that every backend writes.
 COMPARED = 8
-#: In the order in which the logits are compared: those of the others by default follow from the texts.
+#: By default logits are compared on the first of these, and on the others the texts, which follow from the logits.
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 

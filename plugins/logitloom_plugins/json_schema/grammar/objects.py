@@ -327,10 +327,12 @@ def skip(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:
 
 def omit(plans: ObjectPlans, frame: ObjectFrame, target: int) -> ObjectFrame | None:
     """The frame after all declared names before index ``target`` are omitted; ``None`` if one of them is required."""
+    if target == frame.position:
+        return frame
     if next_required(frame) < target:
         return None
-    if frame.only_hard or target == frame.position:
-        return frame if target == frame.position else frame._replace(position=target)
+    if frame.only_hard:
+        return frame._replace(position=target)
     names = frame.plan.names[frame.position : target]
     omitted = frozenset(names)
 

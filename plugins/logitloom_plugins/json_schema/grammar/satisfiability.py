@@ -410,7 +410,8 @@ class Satisfiability:
                 return True, True
             self._count_work("open objects and arrays")
             found = yield from self._following(current)
-            # The last one is visited first. The frames after names that are left out are those after other names, too.
+            # The search goes on with the last frame. That is the one after a name that is left out, because searches
+            # from other frames meet it, too; while members are too few, it is one after a member.
             needs_more = isinstance(current, ObjectFrame) and 0 <= current.length < current.plan.least
             for following in found if needs_more else reversed(found):
                 if following not in way_to:
