@@ -1,4 +1,4 @@
-"""Every error that logitloom raises on purpose.
+"""Every error that logitloom raises on purpose, and every warning.
 
 Each class derives from :class:`LogitloomError` and, where one fits, from the built-in error that a
 caller without knowledge of logitloom would catch. Messages are sentences: what was given, where, and
@@ -26,6 +26,7 @@ __all__ = [
     "InvalidSignature",
     "LogitloomDeprecationWarning",
     "LogitloomError",
+    "LogitloomWarning",
     "MissingOption",
     "ModelError",
     "NeedsNotMet",
@@ -55,6 +56,10 @@ class LogitloomError(Exception):
     """Base class of all errors raised by logitloom."""
 
 
+class LogitloomWarning(UserWarning):
+    """Work goes on, in a way that may not be what was meant; base class of all such warnings of logitloom."""
+
+
 class UnknownPlugin(LogitloomError, LookupError):
     """No plug-in of that kind has that name."""
 
@@ -63,7 +68,7 @@ class DuplicatePlugin(LogitloomError, ValueError):
     """Two distributions (or two registrations) claim one plug-in name."""
 
 
-class DuplicatePluginWarning(UserWarning):
+class DuplicatePluginWarning(LogitloomWarning):
     """A distribution has a plug-in of a built-in's name. The built-in is used; the other is ``name@distribution``."""
 
 

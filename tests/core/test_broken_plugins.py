@@ -157,7 +157,7 @@ def test_without_a_compiler_numpy_does_the_work_after_one_warning(tmp_path: Path
 @pytest.mark.extras
 def test_kernels_that_give_wrong_results_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba", reason="kernels need numba")
-    from logitloom.errors import BackendUnsupported
+    from logitloom.errors import BackendUnsupported, LogitloomWarning
     from logitloom.host import registry
     from logitloom_plugins.kernels.numba import NumbaKernels
 
@@ -167,5 +167,5 @@ def test_kernels_that_give_wrong_results_are_not_used(monkeypatch: pytest.Monkey
     monkeypatch.setattr("logitloom_plugins.kernels._numba_loops.write", lambda *arguments: None)
     with pytest.raises(BackendUnsupported, match="wrong result"):
         NumbaKernels.compile()
-    with pytest.warns(RuntimeWarning, match="Going on with NumPy.*wrong result"):
+    with pytest.warns(LogitloomWarning, match="Going on with NumPy.*wrong result"):
         assert registry._first_kernels(wait=True) is None

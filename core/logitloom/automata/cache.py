@@ -29,6 +29,7 @@ from logitloom.automata.deterministic.dfa import DEAD, Dfa
 from logitloom.automata.lift.token_automaton import TokenAutomaton, allowed_steps
 from logitloom.automata.store.array_file import packed, unpacked, within
 from logitloom.contract import FINISHED, TokenTables
+from logitloom.errors import LogitloomWarning
 from logitloom.process_memory import made_here
 from logitloom.rows.atomic_file import write_whole
 from logitloom.vocabulary import Vocabulary
@@ -191,7 +192,7 @@ def _write(path: Path, automaton: TokenAutomaton) -> None:
         warnings.warn(
             f"The token automaton could not be kept in {path.parent}: {error}. It is used all the same; give a "
             f"directory that can be written to keep it.",
-            RuntimeWarning,
+            LogitloomWarning,
             stacklevel=2,
         )
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from logitloom.cli import automaton, check, detect, doctor, generate, kernels, new, plugins, validate
-from logitloom.cli.terminal import complain, harmless
-from logitloom.errors import LogitloomError
+from logitloom.cli.terminal import complain, harmless, warnings_said
+from logitloom.errors import LogitloomError, LogitloomWarning
 from logitloom.host.entry_points import installed
 
 __all__ = ["main", "parser"]
@@ -92,12 +92,13 @@ def _run(given: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        parsed = parser().parse_args(given)
-        return int(parsed.run(parsed))
+        with warnings_said():
+            parsed = parser().parse_args(given)
+            return int(parsed.run(parsed))
     except SystemExit:  # of argparse, after help, or after a message about wrong usage
         sys.stdout.flush()
         raise
-    except LogitloomError as error:
+    except (LogitloomError, LogitloomWarning) as error:
         complain(str(error))
         return 1
     except KeyboardInterrupt:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from logitloom.errors import OptionError
+from logitloom.errors import LogitloomWarning, OptionError
 
-__all__ = ["complain", "harmless", "said_by_user", "say", "styled", "table"]
+__all__ = ["complain", "harmless", "said_by_user", "say", "styled", "table", "warnings_said"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 
@@ -71,8 +73,37 @@ def said_by_user() -> str:
 
 def complain(text: str) -> None:
     """Write an error to standard error."""
+    _say_after("logitloom:", "red", text)
+
+
+def _say_after(word: str, style: str, text: str) -> None:
     text = text.encode("utf-8", "backslashreplace").decode()
-    say(f"{styled('logitloom:', 'red', sys.stderr)} {harmless(text, sys.stderr)}")
+    say(f"{styled(word, style, sys.stderr)} {harmless(text, sys.stderr)}")
+
+
+@contextlib.contextmanager
+def warnings_said() -> Iterator[None]:
+    """Within it, each warning of logitloom is said once, without a place in the source; others are shown as before."""
+    said = set[str]()
+    with warnings.catch_warnings():
+        shown_before = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not issubclass(category, LogitloomWarning):
+                shown_before(message, category, filename, lineno, file, line)
+            elif str(message) not in said:
+                said.add(str(message))
+                _say_after("warning:", "yellow", str(message))
+
+        warnings.showwarning = show
+        yield
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str], stream: TextIO) -> str:

@@ -12,7 +12,7 @@ from logitloom.automata import AhoCorasick, Dfa, TokenAutomaton
 from logitloom.constraints.constraint_processor import ConstraintProcessor
 from logitloom.context import Context
 from logitloom.contract import FINISHED, Constraint, State
-from logitloom.errors import NeedsNotMet
+from logitloom.errors import LogitloomWarning, NeedsNotMet
 from logitloom.host.entry_points import PluginName
 from logitloom.host.options import option
 from logitloom.vocabulary import Vocabulary
@@ -93,7 +93,7 @@ class StopStrings(ConstraintProcessor):
                     f"{PluginName(type(self))} finds {text!r:.80} in the text only, and the special token {token} of "
                     f"this name writes no text. If rows end with the token, give the vocabulary its id: "
                     f"vocabulary.with_eos({[*vocabulary.eos, token]}).",
-                    UserWarning,
+                    LogitloomWarning,
                     stacklevel=2,
                 )
 

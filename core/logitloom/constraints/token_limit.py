@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from logitloom.context import Context
 from logitloom.contract import UNKNOWN, Constraint, State
-from logitloom.errors import GenerationError, OptionError
+from logitloom.errors import GenerationError, LogitloomWarning, OptionError
 from logitloom.host.entry_points import PluginName
 from logitloom.rows.tree import Rows
 
@@ -56,7 +56,7 @@ def row_limits(
         GenerationError: if the limit of the loop or the engine is too small for a row.
 
     Warns:
-        UserWarning: if a constraint says why it cannot keep to the limit of the loop or the engine.
+        LogitloomWarning: if a constraint says why it cannot keep to the limit of the loop or the engine.
     """
     known = context.max_new_tokens
     tells = constraint.restricts and type(constraint).least_tokens is not Constraint.least_tokens
@@ -76,8 +76,9 @@ def row_limits(
             if because:
                 warnings.warn(
                     f"Texts of {name} may be cut at the limit of {smallest} tokens, because it is unknown how many "
-                    f"tokens complete them. {because} Give finish_within=0 if they may be cut.",
-                    UserWarning,
+                    f"tokens complete them. {because} "
+                    f"Set the option 'finish_within' of {name} to 0 if they may be cut.",
+                    LogitloomWarning,
                     stacklevel=2,
                 )
             return None

@@ -17,6 +17,7 @@ from logitloom.context import padded
 from logitloom.errors import (
     BatchMismatchError,
     GenerationError,
+    LogitloomWarning,
     SampleMismatchError,
     SequenceIndexError,
     SlicingError,
@@ -238,7 +239,7 @@ class SequenceState:
             if any(held):
                 cache = self._cache.take_rows(taken).crop(held)
             else:
-                warnings.warn(CACHE_LOST, UserWarning, stacklevel=3)
+                warnings.warn(CACHE_LOST, LogitloomWarning, stacklevel=3)
         return self._with(
             rows, self.weights.reshape(-1)[taken].reshape(shape), self.scored.reshape(-1)[taken].reshape(shape), cache
         )

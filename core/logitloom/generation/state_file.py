@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.errors import GenerationError, WriteError
+from logitloom.errors import GenerationError, LogitloomWarning, WriteError
 from logitloom.generation.model import Cache, ModelAdapter
 from logitloom.rows.atomic_file import replacing
 from logitloom.vocabulary import Vocabulary
@@ -70,7 +70,7 @@ def save(path: str | os.PathLike[str], state: SavedSequences, cache: Cache | Non
         warnings.warn(
             f"The cache of this model, a {type(cache).__name__}, has no method to_host, so the file holds none; "
             f"a program that reads the file computes it again.",
-            UserWarning,
+            LogitloomWarning,
             stacklevel=3,
         )
     header = {
@@ -218,7 +218,7 @@ def _restored(
     if from_host is None:
         warnings.warn(
             f"{type(model).__name__} has no method cache_from_host, so the cache in {name!r} is computed anew.",
-            UserWarning,
+            LogitloomWarning,
             stacklevel=4,
         )
         return None

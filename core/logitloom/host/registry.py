@@ -22,6 +22,7 @@ from logitloom.errors import (
     DuplicatePlugin,
     DuplicatePluginWarning,
     InterfaceMismatch,
+    LogitloomWarning,
     PluginBlocked,
     PluginImportError,
     UnknownPlugin,
@@ -512,7 +513,7 @@ def _first_kernels(wait: bool) -> MaskKernels | None:
                 if is_interruption(error):
                     raise
                 told = f"{type(error).__name__}: {_told(error)}"
-                warnings.warn(f"Going on with NumPy, without compiled kernels. {told}", RuntimeWarning, stacklevel=3)
+                warnings.warn(f"Going on with NumPy, without compiled kernels. {told}", LogitloomWarning, stacklevel=3)
                 continue
             return kernels
     return None

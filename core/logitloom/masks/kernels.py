@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.errors import LogitloomWarning
+
 __all__ = [
     "ALLOWED",
     "DENSE",
@@ -261,7 +263,7 @@ def _give_up(name: str, error: Exception) -> None:
         look_for_kernels_again()
         warnings.warn(
             f"Going on with NumPy, without compiled kernels: {name} raised {type(error).__name__}: {error!s:.300}",
-            RuntimeWarning,
+            LogitloomWarning,
             stacklevel=4,
         )
 

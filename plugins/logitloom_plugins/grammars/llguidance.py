@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.constraints import TokenSet
-from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedGrammar, UnsupportedSchema
+from logitloom.errors import BudgetExceeded, LogitloomError, LogitloomWarning, UnsupportedGrammar, UnsupportedSchema
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar
 from logitloom_plugins.grammars.lexemes import lexed
@@ -98,7 +98,7 @@ class LLGuidance:
             raise UnsupportedSchema(f"{_NAME} refuses the schema: {error!s:.380}. Use the engine 'table'.") from None
         wrong = llguidance.LLMatcher.validate_grammar(grammar).strip()
         if wrong.startswith("WARNING") and not strict:
-            warnings.warn(f"{_NAME} does not enforce all of the schema: {wrong:.400}", UserWarning, stacklevel=4)
+            warnings.warn(f"{_NAME} does not enforce all of the schema: {wrong:.400}", LogitloomWarning, stacklevel=4)
         elif wrong:
             does = "would not enforce all of" if wrong.startswith("WARNING") else "refuses"
             raise UnsupportedSchema(f"{_NAME} {does} the schema: {wrong:.380}. Use the engine 'table'.")
@@ -344,8 +344,8 @@ class _LLGuidanceConstraint(MatcherConstraint):
         warnings.warn(
             f"{_NAME} finds too much possible at a place of the text. Only tokens of one byte are allowed there, which "
             f"is slow and may not be what the model writes best. Write fewer alternatives, or terminals that differ "
-            f"from their beginning on, or raise max_items above {self._read.max_items}.",
-            UserWarning,
+            f"from their beginning on, or raise the option 'max_items' above {self._read.max_items}.",
+            LogitloomWarning,
             stacklevel=2,
         )
         return self._read.bind(_bytes(), _bytes().size)

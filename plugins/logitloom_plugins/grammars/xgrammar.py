@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
-from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
+from logitloom.errors import BudgetExceeded, LogitloomWarning, UnsupportedGrammar, UnsupportedSchema
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar, Node, Reference, RuleRepeat, children
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
@@ -81,7 +81,7 @@ class XGrammar:
                 )
                 refusal.problems = tuple(found)
                 raise refusal
-            warnings.warn(text, UserWarning, stacklevel=4)
+            warnings.warn(text, LogitloomWarning, stacklevel=4)
         options: dict[str, Any] = {"any_whitespace": whitespace == "flexible", "strict_mode": False}
         if whitespace != "flexible":
             space = "" if whitespace == "compact" else " "

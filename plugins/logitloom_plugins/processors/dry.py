@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import BIAS, PENALTY, Array, Backend, Context, Effect, HostTable, Processor, Vocabulary, option
+from logitloom.errors import LogitloomWarning
 from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import check_ids
@@ -296,9 +297,10 @@ def _breaker_table(
         lost = [text.decode() for text in wanted if len(text) > 1 and text not in found]
         if lost:
             warnings.warn(
-                f"No token of {vocabulary.name} contains {', '.join(map(repr, lost)):.200}, so these 'breakers' of "
-                f"'dry' break no match. Give texts that are parts of single tokens, or ids in 'breaker_ids'.",
-                UserWarning,
+                f"No token of {vocabulary.name} contains {', '.join(map(repr, lost)):.200}, so "
+                f"{'this text breaks' if len(lost) == 1 else 'these texts break'} no match. Give the option 'breakers' "
+                f"of 'dry' texts that are parts of single tokens, or its option 'breaker_ids' the ids of tokens.",
+                LogitloomWarning,
                 stacklevel=2,
             )
     return table

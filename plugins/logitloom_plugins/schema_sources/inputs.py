@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from logitloom.errors import OptionError, UnsupportedSchema
+from logitloom.errors import LogitloomWarning, OptionError, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.schema_document import subschemas
 
 __all__ = ["check_keywords", "check_strict", "closed", "unwrapped"]
@@ -182,7 +182,9 @@ def check_keywords(schema: Any, *, error: bool) -> None:
     remedy = "Correct or remove " + ("them." if len(found) > 1 else "it.")
     if not error:
         warnings.warn(
-            f"The schema has the unknown {several}{more}, which restricts nothing. {remedy}", UserWarning, stacklevel=4
+            f"The schema has the unknown {several}{more}, which restricts nothing. {remedy}",
+            LogitloomWarning,
+            stacklevel=4,
         )
         return
     problems = [(keyword, place, f"unknown keyword{meant}") for keyword, place, meant in found]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import AutomatonCache, TokenAutomaton, compile_pattern, literal
 from logitloom.automata.cache import CACHE_DIRECTORY_VARIABLE, default_cache
-from logitloom.errors import UnsupportedPattern
+from logitloom.errors import LogitloomWarning, UnsupportedPattern
 from logitloom.vocabulary import Vocabulary
 from tests.core.automata.vocabularies import mixed, small
 
@@ -135,7 +135,7 @@ def _signed(payload: bytes) -> bytes:
 def test_a_directory_that_cannot_be_written_to_costs_a_warning_only(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no directory")
-    with pytest.warns(RuntimeWarning, match="could not be kept"):
+    with pytest.warns(LogitloomWarning, match="could not be kept"):
         automaton = AutomatonCache(directory=blocked / "cache").pattern(PATTERN, mixed())
     assert len(automaton.row(automaton.start()))
 

@@ -13,7 +13,7 @@ from logitloom import Vocabulary, processors
 from logitloom.automata.cache import AutomatonCache
 from logitloom.cli.doctor import mistaken_variables
 from logitloom.cli.main import main
-from logitloom.errors import OptionError
+from logitloom.errors import LogitloomWarning, OptionError
 
 WORDS = Vocabulary([b"", b"a", b"b"], eos=[0])
 #: Loads a chain and runs one step; prints the mask.
@@ -88,7 +88,7 @@ def test_the_folder_of_a_cache_may_begin_with_the_home_folder(monkeypatch: pytes
 def test_a_cache_that_cannot_be_written_is_a_warning_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cache = AutomatonCache(directory=tmp_path / "file")
-    with pytest.warns(RuntimeWarning, match=r"could not be kept in .*file.* give a directory that can be written"):
+    with pytest.warns(LogitloomWarning, match=r"could not be kept in .*file.* give a directory that can be written"):
         automaton = cache.pattern("a+b", WORDS)
     assert automaton.row(automaton.start()).tolist() == [1]
 

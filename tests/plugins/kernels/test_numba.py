@@ -36,7 +36,14 @@ from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.automata.patterns.utf8 import HighPartition
 from logitloom.constraints import ConstraintMemory
 from logitloom.constraints import constraint_processor as processor
-from logitloom.errors import BudgetExceeded, IllegalToken, InvalidContext, PluginImportError, UnsupportedPattern
+from logitloom.errors import (
+    BudgetExceeded,
+    IllegalToken,
+    InvalidContext,
+    LogitloomWarning,
+    PluginImportError,
+    UnsupportedPattern,
+)
 from logitloom.host import registry
 from logitloom.masks import kernels
 from logitloom.masks.kernels import host_kernels, load_kernels, look_for_kernels_again
@@ -456,7 +463,7 @@ def test_kernels_that_cannot_be_imported_are_left_out_with_a_warning(monkeypatch
         raise PluginImportError(f"no {name}")
 
     monkeypatch.setattr(registry, "load_plugin", fail)
-    with pytest.warns(RuntimeWarning, match=r"without compiled kernels\..*no numba"):
+    with pytest.warns(LogitloomWarning, match=r"without compiled kernels\..*no numba"):
         assert host_kernels() is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
-from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedSchema
+from logitloom.errors import BudgetExceeded, LogitloomError, LogitloomWarning, UnsupportedSchema
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.grammar import arrays, objects
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
@@ -176,7 +176,7 @@ def _compiled(
         raise error
     if problems:
         message = f"{_said(problems)} They are ignored, so values may violate them."
-        warnings.warn(message, UserWarning, stacklevel=4)
+        warnings.warn(message, LogitloomWarning, stacklevel=4)
     return machine
 
 
