@@ -7,6 +7,7 @@ import functools
 import importlib
 import importlib.util
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,8 @@ import pytest
 
 import logitloom
 from logitloom import errors, processors
+from logitloom.cli.generate import parse_setting
+from logitloom.cli.main import parser as command_line
 from logitloom.host import registry
 from logitloom.host.plugin_manager import HOOKS
 from logitloom.masks.kernels import load_kernels
@@ -435,6 +438,39 @@ def test_the_page_lists_every_other_plugin(builtins_page):
     for record in registry.available():
         if record.distribution == "logitloom":
             assert f"`{record.name}`" in builtins_page
+
+
+# -- commands ---------------------------------------------------------------------------------------------
+
+
+def commands_in(text):
+    """The arguments of each ``logitloom ...`` of a text, without what the shell takes for itself."""
+    lines = re.findall(r"^ *(?:\$ )?(?:[^`\n]*[|&] )?logitloom (.*)$", text.replace("\\\n", " "), re.MULTILINE)
+    return [shlex.split(re.split(r"  | (?:[<>|]|&&) ?", line)[0], comments=True) for line in lines]
+
+
+def shown_commands():
+    """Where each command is shown, and its arguments: on the pages, and in the help of each sub-command."""
+    for path in PAGES:
+        found = [block for language in ("console", "bash", "sh") for _, block in blocks(path, language)]
+        yield from ((name_of(path), words) for words in commands_in("".join(found)))
+    (commands,) = (action for action in command_line()._actions if action.dest == "command")
+    for name, parser in commands.choices.items():
+        yield from ((f"logitloom {name} --help", words) for words in commands_in(parser.epilog or ""))
+
+
+def test_every_command_that_is_shown_has_these_options():
+    shown = list(shown_commands())
+    assert {"README.md", "docs/trace.md", "logitloom generate --help"} <= {where for where, _ in shown}
+    for where, words in shown:
+        try:
+            arguments = command_line().parse_args(words)
+        except SystemExit:
+            pytest.fail(f"{where} shows a command that is refused: {words}")
+        for setting in arguments.settings if words[0] == "generate" else ():
+            label, option, _ = parse_setting(setting)
+            if label in BUILTINS:
+                assert option in {o.name for o in processors.describe(label).options}, (where, words)
 
 
 # -- links ------------------------------------------------------------------------------------------------

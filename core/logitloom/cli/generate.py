@@ -60,7 +60,7 @@ class Cut(NamedTuple):
 
 
 EXAMPLES = """examples:
-  logitloom generate "Name a colour." --use top_k --set top_k.k=1
+  logitloom generate "Name a colour." --use repetition_penalty --set repetition_penalty.penalty=1.2
   logitloom generate "Tell a story." --use temperature --use top_p --sample 3 --seed 1 \\
       --set temperature.temperature=0.8 --set top_p.p=0.9
   logitloom generate "Is water wet?" --choice yes --choice no

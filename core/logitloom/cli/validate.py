@@ -86,8 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
     found = [_tried(name, options, engine, read) for engine in _engines(name)]
     runs = [told["engine"] for told in found if told["runs"]]
     errors = {told["error"] for told in found if not told["runs"] and told["installed"]}
-    if not runs and len(errors) == 1 and all(not told["problems"] for told in found):
-        raise OptionError(errors.pop())  # nothing that an engine had to decide
+    if not runs and all(not told["problems"] for told in found):
+        by_itself = _tried(name, options, "auto", None)["error"]
+        if errors == {by_itself}:
+            raise OptionError(by_itself)  # nothing that an engine had to decide
     chosen = _chosen(name, options, wanted, runs)
     told = {"file": arguments.file, "processor": name, "engine": chosen, "engines": found}
     if read is not None and runs:
@@ -107,9 +109,10 @@ def _vocabulary(path: str) -> Vocabulary:
 
 
 def _engines(name: str) -> list[str]:
-    """The names that the processor's option ``engine`` takes."""
+    """The names that the processor's option ``engine`` takes: its ``choices``, or ``own_engines`` and the plug-ins."""
     (option,) = (o for o in processors.describe(name).options if o.name == "engine")
-    choices = option.choices or [record.name for record in registry.available(_GRAMMAR_ENGINES)]
+    own = getattr(registry.load_plugin("processors", name), "own_engines", ())
+    choices = option.choices or [*own, *(record.name for record in registry.available(_GRAMMAR_ENGINES))]
     return [choice for choice in dict.fromkeys(choices) if choice != "auto"]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, BudgetTracker, Dfa, LazyDfa, TokenAutomaton, at_most, compile_tree_automaton
@@ -62,6 +62,8 @@ class Grammar(ConstraintProcessor):
     References:
         llama.cpp, "GBNF guide". Lark documentation, "Grammar reference"; https://lark-parser.readthedocs.io.
     """
+
+    own_engines: ClassVar[tuple[str, ...]] = ("table",)  # beside the plug-ins
 
     grammar: str | Path = option(help="The grammar: its text, or the path of a file with it.")
     syntax: str = option(

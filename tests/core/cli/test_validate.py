@@ -12,6 +12,8 @@ import pytest
 from logitloom.cli import validate
 from logitloom.cli.main import main
 from logitloom.cli.prefix import check_prefix
+from logitloom.errors import PluginImportError
+from logitloom.host import registry
 from tests.core.automata.vocabularies import mixed
 
 FITS = {"type": "array", "items": {"enum": [1, 12]}, "maxItems": 3}
@@ -90,6 +92,30 @@ def test_an_engine_that_is_asked_for_must_do_it(file: Any, capsys: pytest.Captur
     assert found["engine"] is None
     assert by_engine(found)["table"]["runs"]
     assert [p["pointer"] for p in by_engine(found)["xgrammar"]["problems"]] == ["#/pattern"]
+
+
+def test_a_regular_grammar_runs_on_the_table(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, file('root ::= "a" [0-9]', "g.gbnf"), "--grammar")
+    assert found["engine"] == "table"
+    assert by_engine(found)["table"]["runs"]
+    again = told(capsys, file('root ::= "(" root ")" | ""', "g.gbnf"), "--grammar", "--set", "engine=table", code=1)
+    assert "compiles regular grammars" in by_engine(again)["table"]["error"]
+
+
+def test_a_grammar_for_which_no_engine_is_installed_is_told_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = registry.load_plugin
+
+    def without(kind: str, name: str) -> Any:
+        if kind == "grammars":
+            raise PluginImportError(f"{name} is missing: pip install it.")
+        return load(kind, name)
+
+    monkeypatch.setattr(registry, "load_plugin", without)
+    monkeypatch.setattr("logitloom_plugins.processors.grammar.load_plugin", without)
+    assert main(["validate", "--grammar", 'root ::= "(" root ")" | ""']) == 1
+    assert "llguidance is missing: pip install it." in capsys.readouterr().out
 
 
 @pytest.mark.extras
