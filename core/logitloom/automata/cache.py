@@ -37,7 +37,7 @@ from logitloom.vocabulary import Vocabulary
 __all__ = ["CACHE_DIRECTORY_VARIABLE", "AutomatonCache", "default_cache"]
 
 CACHE_DIRECTORY_VARIABLE: Final = "LOGITLOOM_CACHE_DIR"
-_FORMAT: Final = b"logitloom token automaton 2\n"
+_FORMAT: Final = b"logitloom token automaton 3\n"
 
 
 class AutomatonCache:
@@ -173,14 +173,14 @@ def default_cache() -> AutomatonCache:
 
 def _write(path: Path, automaton: TokenAutomaton) -> None:
     """Write the tables of an automaton; a failure gives a warning, not an exception."""
-    tables = automaton.tables()
+    takes_little, tables = automaton.takes_little, automaton.tables()
     content = packed(
         _FORMAT,
         {
             "byte_class": automaton.dfa.byte_class,
             "bytes_next": automaton.dfa.next,
             "bytes_accepting": automaton.dfa.accepting,
-            "start": np.array([automaton.dfa.start, automaton.vocab_size], dtype=np.int64),
+            "start": np.array([automaton.dfa.start, automaton.vocab_size, takes_little], dtype=np.int64),
             "token_class": tables.token_class,
             "tokens_next": tables.next,
         },
@@ -212,7 +212,8 @@ def _read(path: Path, vocabulary: Vocabulary, width: int, budget: Budget | None)
         return None
     accepting = np.concatenate([dfa.accepting, [True, False]])
     tables = TokenTables(arrays["token_class"], table, allowed_steps(table), accepting, start)
-    return TokenAutomaton(dfa, vocabulary, width, budget=budget, tables=tables)
+    takes_little = bool(arrays["start"][2])
+    return TokenAutomaton(dfa, vocabulary, width, budget=budget, tables=(tables, takes_little))
 
 
 #: The arrays of a file, with their types and numbers of axes.
@@ -235,7 +236,7 @@ def _fits_together(arrays: dict[str, NDArray[Any]], width: int) -> bool:
         and arrays["bytes_accepting"].shape == (states,)
         and arrays["token_class"].shape == (width,)
         and len(token_step) == states + 2
-        and arrays["start"].shape == (2,)
+        and arrays["start"].shape == (3,)
         and 0 <= arrays["start"][0] < states
         and arrays["start"][1] == width
         and bool((arrays["byte_class"] < classes).all())

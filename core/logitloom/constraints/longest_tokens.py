@@ -50,7 +50,7 @@ class LongestTokens(Constraint):
         self.vocabulary, self.vocab_size = constraint.vocabulary, constraint.vocab_size
         self.restricts, self.ends_texts = constraint.restricts, constraint.ends_texts
         self.states = constraint.states
-        self.unlimited_because, self.exact_least = constraint.unlimited_because, constraint.exact_least
+        self.unlimited_because = constraint.unlimited_because
         self._restricted = self.memory.remembering("token sets", self._find)
         self._tables: TokenTables | None = None
 
@@ -58,6 +58,11 @@ class LongestTokens(Constraint):
     def fingerprint(self) -> bytes:
         """The fingerprint of the inner constraint, with a mark."""
         return hashlib.blake2b(self.inner.fingerprint, digest_size=16, person=b"longest tokens").digest()
+
+    @property
+    def exact_least(self) -> bool:  # type: ignore[override]
+        """As the inner constraint says."""
+        return self.inner.exact_least
 
     def start(self) -> State:
         """The start of the inner constraint."""

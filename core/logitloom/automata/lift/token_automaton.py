@@ -22,9 +22,11 @@ from logitloom.automata.lift.compiled_walk import compiled_set
 from logitloom.automata.lift.dense_table import DenseTable
 from logitloom.automata.lift.level_walk import in_order, level_walk, walked_set
 from logitloom.automata.lift.lift import LiftedAutomaton
-from logitloom.automata.lift.token_tables import token_classes
+from logitloom.automata.lift.shortest_texts import tokens_of_shortest_texts
+from logitloom.automata.lift.token_tables import TooManyFunctions, token_classes
 from logitloom.automata.lift.traps import every_state_can_go_on
-from logitloom.contract import FINISHED, UNKNOWN, CompiledStep, Constraint, State, TokenSet, TokenTables
+from logitloom.automata.patterns.position_completions import BYTE_ORDER
+from logitloom.contract import FINISHED, UNKNOWN, CompiledStep, State, TokenSet, TokenTables
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom.vocabulary import Vocabulary
@@ -48,6 +50,8 @@ _EXPENSIVE_ROWS: Final = 4
 _EXPENSIVE_NODES: Final = 20_000
 _COMPILED_EXPENSIVE_ROWS: Final = 96
 _STATES_PER_ROW: Final = 500
+#: The most work of tables that are computed within a step; more are computed only where they are asked for.
+_MOST_WORK_OF_TABLES: Final = 2_000_000
 
 
 def allowed_steps(table: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -76,7 +80,7 @@ class TokenAutomaton(LiftedAutomaton):
         hold: ``[states] int32``, the number of bytes at the end of the text that do not belong to it (in closing
             states) or may not belong to it (in other states).
         budget: the limits of later, larger computations.
-        tables: the result of :meth:`tables` for equal arguments, if it is known.
+        tables: the result of :meth:`tables` for equal arguments and of :attr:`takes_little`, if they are known.
 
     Raises:
         VocabularyError: if no sequence of tokens writes an accepted text, or an id is out of range.
@@ -96,8 +100,6 @@ class TokenAutomaton(LiftedAutomaton):
         [0, 1, 2]
     """
 
-    exact_least = True
-
     def __init__(
         self,
         dfa: Dfa,
@@ -109,7 +111,7 @@ class TokenAutomaton(LiftedAutomaton):
         ended: ArrayLike | None = None,
         hold: ArrayLike | None = None,
         budget: Budget | None = None,
-        tables: TokenTables | None = None,
+        tables: tuple[TokenTables, bool] | None = None,
     ) -> None:
         if closing is None and restricts:
             dfa = dfa.trimmed()
@@ -132,7 +134,7 @@ class TokenAutomaton(LiftedAutomaton):
         #: The cost of all compiled walks so far, in nodes; ``None`` as long as there are no compiled kernels.
         self._visited_nodes: int | None = None
         if tables is not None:
-            self.__dict__["_tables"] = tables
+            self.__dict__["_tables"], self.__dict__["takes_little"] = tables
         super().__init__(DenseAutomaton(dfa, self.closing, self.hold), vocabulary, vocab_size, restricts=restricts)
         self.ends_texts = hold is not None
 
@@ -251,8 +253,7 @@ class TokenAutomaton(LiftedAutomaton):
             part = _EXPENSIVE_PART * len(found.ids) / self.vocab_size if found.allowed else 1.0
             self._expensive_rows += min(1.0, max(part, _CHEAPEST))
         if self._expensive_rows >= limit:
-            with contextlib.suppress(BudgetExceeded):
-                self.tables()
+            _ = self.takes_little
 
     @cached_property
     def _class_members(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -318,21 +319,21 @@ class TokenAutomaton(LiftedAutomaton):
     # --- distance to the end --------------------------------------------------------------------------------------
 
     def least_tokens(self, state: State) -> int | None:
-        """The least number of tokens to an accepting state; ``None`` if it is unknown.
-
-        If the tables exceed the budget, it is an upper bound: the bytes of a shortest text in single-byte tokens.
-        """
+        """The least number of tokens to an accepting state, ``None`` if it is unknown; see :attr:`exact_least`."""
         least = int(self._least[state])  # type: ignore[call-overload]
         return None if least == UNKNOWN else least
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids and :meth:`least_tokens` after each, from the tables if they are computed."""
-        least = self._least  # comes first, because it computes the tables
-        if "_tables" not in self.__dict__:
-            return Constraint.least_after(self, state)
+        number: int = state  # type: ignore[assignment]
+        least = self._least  # comes first, because it may compute the tables
         ids = self.allowed(state).listed(self.vocab_size)
-        row = self._tables.next[state]  # type: ignore[call-overload]
-        return ids, least.take(row.take(self._tables.token_class.take(ids)))
+        if "_tables" in self.__dict__:
+            return ids, least.take(self._tables.next[number].take(self._tables.token_class.take(ids)))
+        walked = level_walk(self._trie, self._dense_table, [(0, number)], keep_states=True)
+        reached = np.full(self.vocab_size, number, dtype=np.int32)
+        reached[self._trie.order.take(walked.positions(self._trie))] = walked.states_after(self._trie)
+        return ids, least.take(reached.take(ids))
 
     def most_after(self, state: State) -> int:
         """The bytes of the longest of the shortest texts from any state, if tokens of one byte write one from each."""
@@ -348,23 +349,50 @@ class TokenAutomaton(LiftedAutomaton):
     @cached_property
     def _by_bytes(self) -> NDArray[np.int32]:
         """``[states] int32``: the bytes of a shortest text in single-byte tokens, -1 if there is none."""
-        steps = self.dfa.next[:, np.unique(self.dfa.byte_class[self._trie.single >= 0])].copy()
+        return steps_to(self._single_steps[0], self.accepting[: self.dfa.states])
+
+    @cached_property
+    def _single_steps(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """The next states after tokens of one byte, a column per byte class that has one, and a byte of each class."""
+        # In the order in which completions prefer bytes.
+        single = np.array([byte for byte in np.argsort(list(BYTE_ORDER)).tolist() if self._trie.single[byte] >= 0])
+        read = single[np.sort(np.unique(self.dfa.byte_class[single], return_index=True)[1])].astype(np.uint8)
+        steps = self.dfa.next[:, self.dfa.byte_class[read]]
         steps[self.closing] = DEAD
-        return steps_to(steps, self.accepting[: self.dfa.states])
+        return steps, read
 
     @cached_property
     def _least(self) -> NDArray[np.int32]:
         """``[states] int32``: see :meth:`least_tokens`."""
         states, ends = self.dfa.states, self.accepting[: self.dfa.states]
-        try:
+        if self.takes_little:
             tables = self.tables()
-        except BudgetExceeded:
-            return np.where(self._by_bytes < 0, np.int32(UNKNOWN), self._by_bytes)
-        least = steps_to(np.where(tables.allowed[:states, :-1], tables.next[:states, :-1], DEAD), ends)
+            least = steps_to(np.where(tables.allowed[:states, :-1], tables.next[:states, :-1], DEAD), ends)
+        else:
+            least = tokens_of_shortest_texts(self._trie, *self._single_steps, self._by_bytes)
         least[least < 0] = UNKNOWN
         return least
 
     # --- tables ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def takes_little(self) -> bool:
+        """Whether :meth:`tables` takes a bounded amount of work, which is the same in every process.
+
+        Then masks and numbers of tokens are found in the tables once walks have taken as long.
+        """
+        if not self._pruned:
+            try:
+                tables = self._built(_MOST_WORK_OF_TABLES)
+            except (TooManyFunctions, BudgetExceeded):
+                return False
+            self.__dict__.setdefault("_tables", tables)
+        return True
+
+    @property
+    def exact_least(self) -> bool:  # type: ignore[override]
+        """Whether :meth:`least_tokens` is exact: where tables take much work, it is the tokens of a shortest text."""
+        return self.takes_little
 
     def tables(self) -> TokenTables:
         """The whole automaton as arrays, computed once.
@@ -376,9 +404,12 @@ class TokenAutomaton(LiftedAutomaton):
 
     @cached_property
     def _tables(self) -> TokenTables:
+        return self._built(None)
+
+    def _built(self, most_work: int | None) -> TokenTables:
         tracker = BudgetTracker(self.budget, f"the token tables of {self.dfa!r}")
         states = self.dfa.states
-        of_token, inner = token_classes(self.dfa, self._trie, self.vocab_size, tracker)
+        of_token, inner = token_classes(self.dfa, self._trie, self.vocab_size, tracker, most_work)
         textless, end = inner.shape[1], inner.shape[1] + (not self.restricts)
         tracker.check_bytes(5 * (states + 2) * (end + 1))
         if not self.restricts:

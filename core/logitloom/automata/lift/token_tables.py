@@ -19,11 +19,19 @@ from logitloom.automata.deterministic.dfa import DEAD, Dfa
 from logitloom.automata.lift.level_walk import WalkTable, level_walk
 from logitloom.automata.lift.trie import Trie
 
-__all__ = ["TokenClasses", "token_classes"]
+__all__ = ["TokenClasses", "TooManyFunctions", "token_classes"]
 
 _UNKNOWN: Final = -2
 _WORD: Final = 4  # bytes of a state
 _AT_ONCE: Final = 1 << 19
+#: What a function after one more byte costs, in states that are looked at, besides its own states.
+_OF_A_FUNCTION: Final = 144
+#: Entries of a table of classes that cost as much as a state.
+_ENTRIES_OF_A_STATE: Final = 2
+
+
+class TooManyFunctions(Exception):
+    """The functions of tokens would take more work than they may take."""
 
 
 class TokenClasses(NamedTuple):
@@ -41,8 +49,9 @@ class _Functions(WalkTable):
     large automaton ``n`` is small after one byte.
     """
 
-    def __init__(self, dfa: Dfa, tracker: BudgetTracker) -> None:
+    def __init__(self, dfa: Dfa, tracker: BudgetTracker, most_work: int | None) -> None:
         self.tracker = tracker
+        self.work, self.most_work = 0, most_work
         self.width, self.byte_class = dfa.classes, dfa.byte_class
         self.table_of_bytes = dfa.next
         every = np.tile(np.arange(dfa.states, dtype=np.int32), (2, 1))
@@ -68,6 +77,7 @@ class _Functions(WalkTable):
         """Compute entries of ``then``, given by their flat indices: many at once, because each is small."""
         functions, classes = np.divmod(asked, self.width)
         sizes = np.array([self.pairs[function].shape[1] for function in functions.tolist()])
+        self.take(int(sizes.sum()) + _OF_A_FUNCTION * len(asked))
         parts = (np.cumsum(sizes) // _AT_ONCE).tolist()
         begin = 0
         while begin < len(asked):
@@ -99,6 +109,12 @@ class _Functions(WalkTable):
                 self.tracker.check_bytes(self.bytes + self.then.nbytes, "the functions of its tokens")
             self.then[function, byte_class] = number
 
+    def take(self, work: int) -> None:
+        """Count some work; it is counted before it is done."""
+        self.work += work
+        if self.most_work is not None and self.work > self.most_work:
+            raise TooManyFunctions
+
     def table(self, functions: list[int]) -> NDArray[np.int32]:
         """``[states, functions] int32``: the image of each state, ``DEAD`` for none."""
         result = np.full((len(functions), len(self.table_of_bytes)), DEAD, dtype=np.int32)
@@ -108,7 +124,9 @@ class _Functions(WalkTable):
         return np.ascontiguousarray(result.T)
 
 
-def token_classes(dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker) -> TokenClasses:
+def token_classes(
+    dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker, most_work: int | None = None
+) -> TokenClasses:
     """Classes of tokens that are the same function on the states of an automaton.
 
     Args:
@@ -116,12 +134,17 @@ def token_classes(dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker) -> To
         trie: the trie of the vocabulary.
         size: length of ``of_token``; ids that are not in the trie are in class 0.
         tracker: the budget tracker.
+        most_work: the most states that the functions may look at, costs of functions and tables included; unlimited by
+            default. The count is the same in every process.
 
     Returns:
         Class 0 holds the tokens that lead from every state to ``DEAD``; classes are numbered by first appearance
         in the order of the trie.
+
+    Raises:
+        TooManyFunctions: if more work than ``most_work`` would be done.
     """
-    functions = _Functions(dfa, tracker)
+    functions = _Functions(dfa, tracker, most_work)
     walked = level_walk(trie, functions, [(0, 0)], keep_states=True)
     of_sorted = np.zeros(len(trie.order), dtype=np.int32)
     of_sorted[walked.positions(trie)] = walked.states_after(trie) + 1
@@ -132,4 +155,5 @@ def token_classes(dfa: Dfa, trie: Trie, size: int, tracker: BudgetTracker) -> To
     of_token = np.zeros(size, dtype=np.int32)
     of_token[trie.order] = number[of_sorted]
     tracker.check_bytes(4 * dfa.states * int(number[-1] + 1))
+    functions.take(dfa.states * int(number[-1] + 1) // _ENTRIES_OF_A_STATE)
     return TokenClasses(of_token, functions.table(np.flatnonzero(used).tolist()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from logitloom.automata import (
     complement,
     literal,
 )
+from logitloom.automata.lift.token_tables import _Functions
 from logitloom.constraints import Ended
 from logitloom.contract import UNKNOWN
 from logitloom.errors import BudgetExceeded, VocabularyError
@@ -373,3 +375,45 @@ def test_states_with_equal_tables_share_a_row() -> None:
     assert len(set(far)) == 6
     assert len({id(automaton.constraint.allowed(state).ids) for state in far}) == 1
     assert automaton.row(far[-1]).tolist() == brute_force(automaton, far[-1])
+
+
+@pytest.mark.parametrize("pattern", [*PRACTICAL, "(?:[^abc]|a[^abc]{3}|b[^abc]{3})*END", ".*(ab|ba)x.*1"])
+def test_texts_end_in_time_where_tables_take_too_much_work(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitloom.automata.lift.token_automaton._MOST_WORK_OF_TABLES", 0)
+    bounded = walked(compile_pattern(pattern), mixed()).constraint
+    assert not bounded.exact_least
+    monkeypatch.undo()
+    exact = walked(compile_pattern(pattern), mixed())
+    assert exact.constraint.exact_least
+    for state in visited(exact, 30, 20):
+        if state == FINISHED:
+            continue
+        here = bounded.least_tokens(state)
+        assert here >= exact.constraint.least_tokens(state)
+        ids, least = bounded.least_after(state)
+        assert ids.tolist() == exact.constraint.allowed(state).listed(exact.vocab_size).tolist()
+        assert least.tolist() == [bounded.least_tokens(bounded.advance(state, token)) for token in ids.tolist()]
+        assert bounded.may_end(state) == (here == 0)
+        assert not here or least.min() < here, "some token leads nearer"
+
+
+@pytest.mark.extras
+def test_no_step_computes_tables_that_take_too_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 50_000
+    monkeypatch.setattr("logitloom.automata.lift.token_automaton._MOST_WORK_OF_TABLES", most)
+    taken: list[int] = []
+
+    class Counted(_Functions):
+        def _find_some(self, *given: Any) -> None:
+            super()._find_some(*given)
+            taken.append(self.work)
+
+    monkeypatch.setattr("logitloom.automata.lift.token_tables._Functions", Counted)
+    automaton = walked(compile_pattern("(?:[^a-e]|a[^a-e]{5}|b[^a-e]{5}|c[^a-e]{5}|d[^a-e]{5})*END"), smollm2())
+    states = visited(automaton, 60, 30)
+    assert automaton.constraint.least_tokens(automaton.start) == 1
+    assert 0 < max(taken) <= most, "the walk of the functions is given up"
+    for state in states[:5]:
+        assert automaton.row(state).tolist() == brute_force(automaton, state)
+    automaton.tables()
+    assert max(taken) > 2 * most, max(taken)
