@@ -19,6 +19,7 @@ import logitloom
 from logitloom import errors, processors
 from logitloom.cli.generate import parse_setting
 from logitloom.cli.main import parser as command_line
+from logitloom.cli.new import KINDS, write
 from logitloom.host import registry
 from logitloom.host.plugin_manager import HOOKS
 from logitloom.masks.kernels import load_kernels
@@ -449,18 +450,21 @@ def commands_in(text):
     return [shlex.split(re.split(r"  | (?:[<>|]|&&) ?", line)[0], comments=True) for line in lines]
 
 
-def shown_commands():
-    """Where each command is shown, and its arguments: on the pages, and in the help of each sub-command."""
-    for path in PAGES:
+def shown_commands(pages):
+    """Where each command is shown, and its arguments: on pages, by name, and in the help of each sub-command."""
+    for name, path in pages.items():
         found = [block for language in ("console", "bash", "sh") for _, block in blocks(path, language)]
-        yield from ((name_of(path), words) for words in commands_in("".join(found)))
+        yield from ((name, words) for words in commands_in("".join(found)))
     (commands,) = (action for action in command_line()._actions if action.dest == "command")
     for name, parser in commands.choices.items():
         yield from ((f"logitloom {name} --help", words) for words in commands_in(parser.epilog or ""))
 
 
-def test_every_command_that_is_shown_has_these_options():
-    shown = list(shown_commands())
+def test_every_command_that_is_shown_has_these_options(tmp_path):
+    pages = {name_of(path): path for path in PAGES}
+    for kind in KINDS:
+        pages[f"the page of a new {kind}"] = write(kind, f"new_{kind}", tmp_path) / "README.md"
+    shown = list(shown_commands(pages))
     assert {"README.md", "docs/trace.md", "logitloom generate --help"} <= {where for where, _ in shown}
     for where, words in shown:
         try:

@@ -162,6 +162,9 @@ def test_a_backend_is_written_too_and_the_processor_runs_on_it(walk: Walk) -> No
         header, line = table.splitlines()
         assert header.lower().split() == ["kind", "name", "anywhere", *libraries]
         assert len(re.findall(r"\b[1-9]\d* ok", line)) == 1 + len(libraries)
+    shown = re.search(rf"^KIND .*\nprocessors +{NAME}(.*)$", TUTORIAL.read_text(encoding="utf-8"), re.M)
+    assert shown is not None
+    assert re.findall(r"\d+ ok", shown[1])[:2] == re.findall(r"\d+ ok", before)  # elsewhere and on NumPy
 
 
 def test_it_is_loaded_by_name(walk: Walk) -> None:
