@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -17,26 +19,28 @@ from logitloom_plugins.json_schema.schema.formula import (
     disjunction,
     exactly_one,
     holds_at_end,
+    listed,
     negation,
+    of_one_member,
     substitute,
 )
 
 NAMES = [f"n{index}" for index in range(20)]
 
 
-def random_formula(dice: random.Random, depth: int) -> Formula:
+def random_formula(dice: random.Random, depth: int, every: Sequence[str] = NAMES) -> Formula:
     if not depth or dice.random() < 0.2:
-        name, node = dice.choice(NAMES), dice.randrange(9)
+        name, node = dice.choice(every), dice.randrange(9)
         return dice.choice(
             [("prop", name, ("s", node)), ("req", name), ("prop", name, ("s", node)), ("req", name), ("minp", node)]
         )
     if dice.random() < 0.1:
-        return negation(random_formula(dice, depth - 1))
+        return negation(random_formula(dice, depth - 1, every))
     if dice.random() < 0.1:
-        cases = tuple([random_formula(dice, 1) for _ in range(2)])
-        return Selection(dice.choice(NAMES), (("s", 1),), cases, disjunction(cases)).formula
+        cases = tuple([random_formula(dice, 1, every) for _ in range(2)])
+        return Selection(dice.choice(every), (("s", 1),), cases, disjunction(cases)).formula
     join = dice.choice([conjunction, disjunction, exactly_one])
-    return join([random_formula(dice, depth - 1) for _ in range(dice.choice([2, 3, 24]))])
+    return join([random_formula(dice, depth - 1, every) for _ in range(dice.choice([2, 3, 24]))])
 
 
 def after(dice: random.Random, name: str) -> dict[str, Formula]:
@@ -108,3 +112,42 @@ def test_a_long_formula_travels_as_tuples() -> None:
     read = pickle.loads(pickle.dumps(formula))
     assert read == formula
     assert type(read[1]) is tuple
+
+
+def truth(name: str, is_present: bool, nodes: tuple[bool, ...]) -> Callable[[Atom], bool]:
+    """Of atoms over an object with at most one member, whose value satisfies some of two nodes."""
+
+    def holds(atom: Atom) -> bool:
+        if atom[0] == "?":
+            return substitute(Selection.of(atom).whole, holds) is True
+        assert atom[1] == name
+        if atom[0] == "req":
+            return is_present
+        return not is_present or substitute(atom[2], lambda node: nodes[node[1] % 2]) is True
+
+    return holds
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_formula_about_one_member_says_the_same_as_its_atoms(seed: int) -> None:
+    dice = random.Random(seed)
+    formula = random_formula(dice, 2, ("one",))
+    found = of_one_member(formula)
+    mentions = {atom[0] for atom in atoms(formula)}
+    assert bool(found) == (bool(mentions) and "minp" not in mentions)
+    assert {atom[0] for atom in found} <= {"prop", "req"}
+    for is_present, *nodes in itertools.product((False, True), repeat=3) if found else ():
+        holds = truth("one", is_present, tuple(nodes))
+        assert all(map(holds, found)) == (substitute(formula, holds) is True)
+
+
+def test_a_formula_about_several_members_has_no_such_atoms() -> None:
+    assert not of_one_member(disjunction([("req", "one"), ("prop", "other", ("s", 1))]))
+    assert not of_one_member(True)
+
+
+def test_lists_and_negated_lists_leave_elements() -> None:
+    all_of_them = ("any", frozenset("abc")), ("any", frozenset("bcd")), negation(("any", frozenset("c"))), ("len", 1, 2)
+    assert listed(all_of_them, "any") == {"b"}
+    assert listed(all_of_them[2:], "any") is None
+    assert listed(all_of_them, "eq") is None

@@ -21,6 +21,7 @@ from logitloom_plugins.json_schema.grammar.arrays import item
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
+from logitloom_plugins.json_schema.schema import formula
 
 WHOLE = {"type": "integer"}
 
@@ -230,3 +231,47 @@ def test_a_search_for_another_item_ends_at_the_first_that_has_not_come(monkeypat
     assert json.loads(automaton.completion(automaton.start()) or b"") != []
     # Before the item of some number come those before it.
     assert len(listed) <= 40 * 41 // 2
+
+
+def declared_last(count: int) -> dict[str, Any]:
+    """A kind whose values each ask for a member that is declared before the kind."""
+    asked = [
+        {"if": {"properties": {"kind": {"const": name}}}, "then": {"required": [f"of {name}"]}} for name in names(count)
+    ]
+    members: dict[str, Any] = {f"of {name}": WHOLE for name in names(count)}
+    members["kind"] = {"enum": names(count)}
+    return {"type": "object", "properties": members, "required": ["kind"], "allOf": asked}
+
+
+def test_the_values_of_a_kind_that_comes_last_are_not_asked_one_by_one_of_each_condition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The conditions on the kind alone, which are left when other members have been omitted, leave a set of values."""
+    visited, substitute = [], formula.substitute
+    monkeypatch.setattr(formula, "substitute", lambda *given: visited.append(given) or substitute(*given))
+    found = []
+    for count in (15, 45):
+        visited.clear()
+        machine = read_along(declared_last(count), {"of name3": 1, "of name5": 1, "kind": "name5"})
+        found.append(len(visited))
+        assert not accepts(machine, '{"of name3":1,"kind":"name5"}')
+        assert not accepts(machine, '{"kind":"name5"}')
+    assert found[1] < 12 * found[0]
+
+
+def test_items_that_an_array_must_contain_are_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an array that may have any length, each of the items can come after the others."""
+    made, after = [], Satisfiability._after
+    monkeypatch.setattr(Satisfiability, "_after", lambda *given: made.append(given) or after(*given))
+    found = []
+    for count in (10, 30):
+        made.clear()
+        schema = {"type": "array", "allOf": [{"contains": {"const": index}} for index in range(count)]}
+        machine = read_along(schema, [*range(count)])
+        found.append(len(made))
+        assert accepts(machine, json.dumps([None, *reversed(range(count))]))
+        assert not accepts(machine, json.dumps([*range(1, count)]))
+    assert found[1] < 4 * found[0]
+    one_of_two = {"prefixItems": [{"const": 1}], "items": False, "allOf": [{"contains": {"const": 2}}]}
+    machine = compile_schema({"type": "array", **one_of_two})
+    assert read(machine, b"[") is None

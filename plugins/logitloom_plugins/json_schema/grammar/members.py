@@ -24,6 +24,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     atoms,
     conjunction,
     holds_at_end,
+    of_one_member,
     parts_of,
     substitute,
 )
@@ -97,11 +98,26 @@ class Member(Generic[Plans, Container]):
         self.reached: dict[TruthVector, Container] | None = None
 
 
-def split(must: Formula, hard_kinds: frozenset[str]) -> tuple[tuple[Atom, ...], Formula]:
-    """Split a formula into its conjuncts that are atoms of the given kinds, and the conjunction of all others."""
-    parts = parts_of(must)
-    hard = tuple([part for part in parts if part[0] in hard_kinds])
-    return hard, conjunction([part for part in parts if part[0] not in hard_kinds]) if hard else must
+def split(must: Formula, hard_kinds: frozenset[str], before: Formula = True) -> tuple[tuple[Atom, ...], Formula]:
+    """Split a formula into hard atoms, and the conjunction of its other parts.
+
+    Args:
+        must: the formula.
+        hard_kinds: the kinds of the atoms that are hard. Parts about one member of an object are made of such atoms.
+        before: the formula from which substitution made it. Parts that it has, too, have been looked at.
+
+    Returns:
+        The hard atoms, and the soft formula.
+    """
+    seen = set(map(id, parts_of(before)))
+    hard: list[Atom] = []
+    soft: list[Formula] = []
+    for part in parts_of(must):
+        found = () if id(part) in seen else (part,) if part[0] in hard_kinds else of_one_member(part)
+        hard += found
+        if not found:
+            soft.append(part)
+    return tuple(hard), conjunction(soft) if hard else must
 
 
 def settled(
@@ -112,7 +128,7 @@ def settled(
 ) -> tuple[tuple[Atom, ...], Formula, tuple[Formula, ...]] | None:
     """A frame's soft and extra formulas after ``value`` is substituted for their atoms.
 
-    Conjuncts of the soft formula that are single atoms become hard. ``None`` if the soft formula becomes false.
+    Conjuncts of the soft formula about one member become hard. ``None`` if the soft formula becomes false.
     ``names`` are those of the atoms that may be replaced, default: all.
 
     Returns:
@@ -121,7 +137,7 @@ def settled(
     soft = substitute(frame.soft, value, names)
     if soft is False:
         return None
-    hard, soft = split(soft, hard_kinds)
+    hard, soft = split(soft, hard_kinds, frame.soft)
     new = tuple([atom for atom in hard if atom not in frame.plan.hard])
     return new, soft, tuple([substitute(extra, value, names) for extra in frame.extras])
 

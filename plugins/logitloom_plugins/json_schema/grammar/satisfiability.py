@@ -20,7 +20,7 @@ from logitloom_plugins.json_schema.grammar.least_solution import Answer, Inquiry
 from logitloom_plugins.json_schema.grammar.members import Container, Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan, PlanParts
 from logitloom_plugins.json_schema.grammar.value_counts import values_of
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, is_atom, parts_of, substitute
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, conjunction, is_atom, listed, parts_of, substitute
 from logitloom_plugins.json_schema.schema.keywords import MANY_BRANCHES, TYPES, Keywords
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable
 from logitloom_plugins.json_schema.values.numbers import number_automaton
@@ -394,7 +394,7 @@ class Satisfiability:
                 if not (yield ValueConstraint(must)):
                     return False, False
             return True, True
-        if isinstance(frame, ObjectFrame) and (yield from self._is_closed_soon(frame)):
+        if (yield from self._is_closed_soon(frame) if isinstance(frame, ObjectFrame) else self._is_filled_soon(frame)):
             return True, True
         # Depth-first, because most paths lead to a frame that may be closed. Breadth-first search would first visit
         # all combinations of members.
@@ -443,6 +443,20 @@ class Satisfiability:
                 return False
             current = min(after, key=self.effort)
         self._known.update(dict.fromkeys([*way, current], True))
+        return True
+
+    def _is_filled_soon(self, frame: ArrayFrame) -> Inquiry[bool]:
+        """Whether an array of any length may be closed after an item for each of the items that it must contain."""
+        plan, wanted = frame.plan, parts_of(frame.soft)
+        if frame.extras or plan.distinct or plan.most is not None:
+            return False
+        if any(part[0] != "contains" or part[3] is not None for part in wanted):
+            return False
+        rest = plan.hard_item(max(frame.length, plan.varied))
+        hard = [plan.hard_item(index) for index in range(frame.length, plan.varied)]
+        for must in (*hard, *[conjunction([rest, part[1]]) for part in wanted]):
+            if not (yield ValueConstraint(must)):
+                return False
         return True
 
     def _count_work(self, what: str) -> None:
@@ -531,7 +545,13 @@ def _has_plain_value(kind: str, formula: Formula = False) -> bool:
         return formula
     if kind in _OF_EMPTY:
         return all(is_atom(part) and part[0] in _OF_EMPTY[kind] for part in parts_of(formula))
-    return formula[0] in _OF_SOME or (formula[0] == "any" and any(map(encodable, formula[1])))
+    if formula[0] in _OF_SOME:
+        return True
+    parts = parts_of(formula)
+    left = listed(parts, "any")
+    if left is None or not all(part[0] == "any" or (part[0] == "!" and part[1][0] == "any") for part in parts):
+        return False
+    return any(map(encodable, left))
 
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Callable[[Atom], bool]], TruthVector | None]:

@@ -24,9 +24,11 @@ __all__ = [
     "factored",
     "holds_at_end",
     "is_atom",
+    "listed",
     "memberships",
     "negation",
     "nodes_in",
+    "of_one_member",
     "operands",
     "parts_of",
     "substitute",
@@ -168,6 +170,25 @@ def _names_in(formula: Formula) -> set[str | int | None]:
     return found
 
 
+def of_one_member(formula: Formula) -> tuple[Atom, ...]:
+    """The atoms that say the same as a formula about one member of an object; none of any other formula."""
+    names = _names_in(formula)
+    name = next(iter(names)) if len(names) == 1 else None
+    if name is None:
+        return ()
+
+    def present(atom: Atom) -> Formula:
+        if atom[0] == "?":
+            return substitute(Selection.of(atom).whole, present)
+        return atom[2] if atom[0] == "prop" else True
+
+    def absent(atom: Atom) -> Formula:
+        return substitute(Selection.of(atom).whole, absent) if atom[0] == "?" else bool(atom[0] == "prop")
+
+    required = () if substitute(formula, absent) is True else (("req", name),)
+    return ("prop", name, substitute(formula, present)), *required
+
+
 def conjunction(parts: Iterable[Formula]) -> Formula:
     """All of the parts."""
     return _joined("&", parts, True)
@@ -250,6 +271,23 @@ def operands(formula: Formula) -> tuple[Formula, ...]:
 def is_atom(formula: Formula) -> TypeGuard[Atom]:
     """Whether a formula is one atom."""
     return not isinstance(formula, bool) and formula[0] not in _OPERATORS
+
+
+def listed(parts: Iterable[Formula], kind: str) -> frozenset[Any] | None:
+    """The elements that conjuncts leave, as far as the conjuncts are lists or negated lists; ``None`` without a list.
+
+    Args:
+        parts: the conjuncts.
+        kind: of the atoms that are lists.
+    """
+    held, refused = [], []
+    for part in parts:
+        if not isinstance(part, bool):
+            if part[0] == kind:
+                held.append(part[1])
+            elif part[0] == "!" and part[1][0] == kind:
+                refused.append(part[1][1])
+    return frozenset.intersection(*held).difference(*refused) if held else None
 
 
 def memberships(finite: Iterable[tuple[Atom, Iterable[Element]]]) -> dict[Element, frozenset[Atom]]:

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, is_atom, memberships, parts_of
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, listed, memberships, parts_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output, joint, trie
 
 __all__ = ["number_automaton", "number_of", "remainders"]
@@ -74,26 +74,26 @@ def number_automaton(
     """
     everything = list(dict.fromkeys(atom for formula in formulas for atom in atoms(formula)))
     wanted = parts_of(formulas[0]) if formulas else ()
-    finite = [atom[1] for atom in wanted if is_atom(atom) and atom[0] == "eq"]
-    if finite:
-        return _of_few(frozenset.intersection(*finite), wanted, output, tracker, plain_integers)
+    finite = listed(wanted, "eq")
+    if finite is not None:
+        return _of_few(finite, wanted, output, tracker, plain_integers)
     universe = _compiled("|".join(_forms(everything, wanted, plain_integers)))
-    listed = [atom for atom in everything if atom[0] == "eq"]
+    lists = [atom for atom in everything if atom[0] == "eq"]
     others = [atom for atom in everything if atom[0] != "eq"]
-    members: dict[Decimal, frozenset[Atom]] = memberships([(atom, atom[1]) for atom in listed])
+    members: dict[Decimal, frozenset[Atom]] = memberships([(atom, atom[1]) for atom in lists])
 
     def label(value: Decimal, is_plain: bool) -> Output:
         return members[value] if is_plain or not (plain_integers and _is_whole(value)) else _OTHERWISE
 
     def output_of(flags: tuple[Output, ...]) -> Output:
-        found: Output = flags[-1] if listed else None
+        found: Output = flags[-1] if lists else None
         if found is _OTHERWISE:
             return None
         holds = dict(zip(others, flags, strict=False)) | dict.fromkeys(found or (), True)
         return output(lambda atom: holds.get(atom, False))
 
     languages = [_language(atom, tracker.budget) for atom in others]
-    return joint(languages, universe, output_of, tracker, _listed(members, label, tracker) if listed else None)
+    return joint(languages, universe, output_of, tracker, _listed(members, label, tracker) if lists else None)
 
 
 def _forms(everything: Sequence[Atom], wanted: Sequence[Atom], plain_integers: bool) -> list[str]:

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, conjunction, memberships, parts_of
+from logitloom_plugins.json_schema.schema.formula import (
+    Atom,
+    Formula,
+    atoms,
+    conjunction,
+    listed,
+    memberships,
+    parts_of,
+)
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.end_distances import FREE_FOREVER, EndDistances
 from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton
@@ -369,8 +377,8 @@ def content_of(
 
         return output(holds)
 
-    finite = [atom for atom in parts_of(rest) if atom[0] == "any"]
-    if finite:
+    finite = listed(parts_of(rest), "any")
+    if finite is not None:
         # A finite set is best filtered text by text.
         return _bounded(_finite(finite, everything, of_members, tracker), least, most)
     automaton = _joint(everything, of_members, tracker) if everything else _everything(of_members(()))
@@ -429,13 +437,13 @@ def _joint(everything: list[Atom], output: Callable[[Container[Atom]], Output], 
 
 
 def _finite(
-    finite: list[Atom],
+    finite: frozenset[str],
     everything: list[Atom],
     output: Callable[[Container[Atom]], Output],
     tracker: BudgetTracker,
 ) -> MooreMachine:
-    """The automaton of the texts that all of some lists have, each asked of the other atoms."""
-    texts = [text for text in sorted(frozenset.intersection(*[atom[1] for atom in finite])) if encodable(text)]
+    """The automaton of the texts of a finite set, each asked of some atoms."""
+    texts = [text for text in sorted(finite) if encodable(text)]
     lists = _by_text([atom for atom in everything if atom[0] == "any"])
     others = [(atom, language(atom, tracker.budget)) for atom in everything if atom[0] != "any"]
     found: dict[str, Output] = {}
