@@ -3,10 +3,10 @@
     python benchmarks/gpu.py [--seconds 0.3] [--vocab 131072] [--batches 1 8 64 256] [--model FOLDER] [--device cpu]
 
 Parts: masks beside xgrammar's and llguidance's, and as a share of the bandwidth of a copy; chains, step by step and
-replayed as CUDA graphs in which the host waits for nothing; the named operations on CuPy and JAX; vLLM's time per token
-with and without chains, on both of its model runners. A part that cannot run here says why. ``--device cpu`` measures
-PyTorch's CPU instead, which shows that the parts work and says nothing about a device. Correctness is tested by
-``tests/plugins/test_accelerator.py``; ``tox -e gpu`` runs both.
+replayed as CUDA graphs in which the host waits for nothing; the border of a nucleus; the named operations on CuPy and
+JAX; vLLM's time per token with and without chains, on both of its model runners. A part that cannot run here says why.
+``--device cpu`` measures PyTorch's CPU instead, which shows that the parts work and says nothing about a device.
+Correctness is tested by ``tests/plugins/test_accelerator.py``; ``tox -e gpu`` runs both.
 """
 
 from __future__ import annotations
@@ -169,6 +169,32 @@ def chains(device: Device, options: argparse.Namespace) -> Iterator[Row]:
             yield row
 
 
+def nuclei(device: Device, options: argparse.Namespace) -> Iterator[Row]:
+    """The border of a nucleus with a mass of 0.9: a sort of the vocabulary, and what the backend does instead."""
+    rng = np.random.default_rng(3)
+    for batch in options.batches:
+        normal = rng.normal(size=(batch, options.vocab)).astype(np.float32)
+        border = np.sort(3 * normal, axis=-1)[:, -50:][:, :1]
+        cut = np.where(3 * normal < border, -np.inf, 3 * normal).astype(np.float32)
+        for name, host in {"cut": cut, "peaked": 3 * normal, "flat": normal}.items():
+            x = device.put(host)
+            backend = backend_of(x)
+
+            def sorting(x: Any = x, backend: Any = backend) -> Any:
+                return logitloom.Backend.nucleus_threshold(backend, x, 0.9)
+
+            def own(x: Any = x, backend: Any = backend) -> Any:
+                return backend.nucleus_threshold(x, 0.9)
+
+            took = []
+            for call in (sorting, own):
+                call()
+                took.append(
+                    device.microseconds(_recorded(device.torch, call).replay if device.name == "cuda" else call)
+                )
+            yield {"logits": name, "batch": batch, "sort, us": took[0], "us": took[1], "ratio": took[1] / took[0]}
+
+
 def _recorded(torch: Any, step: Callable[[], Any]) -> Any:
     """A graph of a step; raises where the host would wait."""
     graph, before = torch.cuda.CUDAGraph(), torch.cuda.get_sync_debug_mode()
@@ -263,6 +289,7 @@ def serve(options: argparse.Namespace) -> list[Row]:
 PARTS: dict[str, Callable[[Device, argparse.Namespace], Iterator[Row]]] = {
     "masks": masks,
     "chains": chains,
+    "nuclei": nuclei,
     "other libraries": other_libraries,
     "vLLM": in_vllm,
 }

@@ -35,6 +35,7 @@ def test_every_part_measures_or_says_why_not(
     assert told.count("| packed, in place | ") == 2
     for name in gpu.CHAINS:
         assert told.count(f"| {name} | ") == 2
+    assert told.count("| peaked | ") == 2
     assert "Skipped: vLLM is not installed." in told or "Skipped: no --model FOLDER was given." in told
 
 

@@ -22,11 +22,11 @@ from logitloom_plugins.json_schema.schema.formula import (
     Names,
     Selection,
     atoms,
-    conjunction,
     holds_at_end,
     of_one_member,
     parts_of,
     substitute,
+    without_parts,
 )
 
 __all__ = ["Container", "Effects", "Member", "TruthVector", "ValueConstraint", "answer", "settled", "split"]
@@ -110,14 +110,11 @@ def split(must: Formula, hard_kinds: frozenset[str], before: Formula = True) -> 
         The hard atoms, and the soft formula.
     """
     seen = set(map(id, parts_of(before)))
-    hard: list[Atom] = []
-    soft: list[Formula] = []
-    for part in parts_of(must):
-        found = () if id(part) in seen else (part,) if part[0] in hard_kinds else of_one_member(part)
-        hard += found
-        if not found:
-            soft.append(part)
-    return tuple(hard), conjunction(soft) if hard else must
+    hard: dict[int, tuple[Atom, ...]] = {}
+    for index, part in enumerate(parts_of(must)):
+        if id(part) not in seen and (found := (part,) if part[0] in hard_kinds else of_one_member(part)):
+            hard[index] = found
+    return tuple([atom for found in hard.values() for atom in found]), without_parts(must, hard) if hard else must
 
 
 def settled(

@@ -44,6 +44,7 @@ __all__ = [
     "member_effects",
     "most_needed",
     "next_members",
+    "omit_most",
     "skip",
     "start_object",
     "without",
@@ -51,6 +52,7 @@ __all__ = [
 
 #: Cached members of one plan.
 _MOST_REMEMBERED: Final = 1 << 14
+_NAMED = frozenset(("prop", "req"))
 _OBJECT_HARD = frozenset(("prop", "patp", "addl", "names", "req", "minp", "maxp"))
 
 
@@ -344,6 +346,20 @@ def omit(plans: ObjectPlans, frame: ObjectFrame, target: int) -> ObjectFrame | N
     return _settled(plans, frame, target, frame.length, frame.missing, value, names)
 
 
+def omit_most(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame:
+    """The frame after as many of the next declared names are omitted as may be, one after the other."""
+    found, target = frame, next_required(frame)
+    least, most = frame.position, target
+    while least < most:
+        reached = omit(plans, frame, target)
+        if reached is None:
+            most = target - 1
+        else:
+            found, least = reached, target
+        target = (least + most + 1) // 2
+    return found
+
+
 def next_required(frame: ObjectFrame) -> int:
     """The index of the next declared name that is required; the number of declared names if none is."""
     required = frame.plan.required
@@ -368,8 +384,8 @@ def _settled(
     new, soft, extras = rest
     if new:
         missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
-        # Required names that have come are dropped: after them, frames on different ways are equal.
-        before = [a for a in plan.hard if a[0] != "req" or plan.index.get(a[1], position) >= position]
+        # Atoms about declared names that have come are dropped: after them, frames on different ways are equal.
+        before = [a for a in plan.hard if a[0] not in _NAMED or plan.index.get(a[1], position) >= position]
         plan = plans.object_plan(plan.names, plan.tracked, plan.keys.key, (*before, *new))
     return ObjectFrame(plan, position, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
 

@@ -20,7 +20,15 @@ from logitloom_plugins.json_schema.grammar.least_solution import Answer, Inquiry
 from logitloom_plugins.json_schema.grammar.members import Container, Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan, PlanParts
 from logitloom_plugins.json_schema.grammar.value_counts import values_of
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, conjunction, is_atom, listed, parts_of, substitute
+from logitloom_plugins.json_schema.schema.formula import (
+    Atom,
+    Formula,
+    conjunction,
+    is_atom,
+    listed,
+    parts_of,
+    substitute,
+)
 from logitloom_plugins.json_schema.schema.keywords import MANY_BRANCHES, TYPES, Keywords
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable
 from logitloom_plugins.json_schema.values.numbers import number_automaton
@@ -422,7 +430,7 @@ class Satisfiability:
         return False, False
 
     def _is_closed_soon(self, frame: ObjectFrame) -> Inquiry[bool]:
-        """Whether an object may be closed after the required names alone, all others left out at once.
+        """Whether an object may be closed after those names alone that must come if all before them are left out.
 
         A search among the members would visit a frame per declared name.
         """
@@ -430,12 +438,9 @@ class Satisfiability:
         while not (self._known.get(current) or self.end(current) is not None):
             way.append(current)
             self._count_work("open objects and arrays")
-            plan, at = current.plan, objects.next_required(current)
-            ahead = objects.omit(self, current, at)
-            if ahead is None:
-                return False
-            if at < len(plan.names):
-                key: Label | None = ("name", plan.names[at])
+            plan, ahead = current.plan, objects.omit_most(self, current)
+            if ahead.position < len(plan.names):
+                key: Label | None = ("name", plan.names[ahead.position])
             else:
                 key = next((label for label in plan.keys.bit if label[1] in ahead.missing), None)
             after = [] if key is None else (yield from self._frames_after(objects.member(self, ahead, key)))

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "operands",
     "parts_of",
     "substitute",
+    "without_parts",
 ]
 
 #: A keyword with its operands (an atom), or an operator with its parts. The types of the other entries depend on the
@@ -101,8 +102,8 @@ class ManyParts(tuple[Formula, ...]):
     #: Whether each part is known to add nothing at the end of an object; if so, fewer of the parts add nothing, too.
     idle: bool = False
     _hash: int
-    #: By the name of a member the places, among the parts of a longer formula from which these parts are left, of those
-    #: that mention the name; ``None`` stands for atoms about no certain member. And by part its own place.
+    #: By the name of a member the places, among the parts of an earlier formula of which these parts are left or made,
+    #: of those that mention the name; ``None`` stands for atoms about no certain member. And by part its own place.
     _mentioning: dict[str | int | None, list[int]]
     _places: Sequence[int]
 
@@ -127,25 +128,32 @@ class ManyParts(tuple[Formula, ...]):
 
     def concerned(self, *names: str | int | None) -> list[int]:
         """The indices of the parts that mention one of some names, ascending; ``None``: of atoms about no member."""
+        self._look_at_parts()
+        places = {place for name in names for place in self._mentioning.get(name, ())}
+        found: list[int] = []
+        for place in sorted(places):
+            found += range(bisect_left(self._places, place), bisect_right(self._places, place))
+        return found
+
+    def _look_at_parts(self) -> None:
         if "_mentioning" not in vars(self):
             self._mentioning, self._places = {}, range(len(self))
             for index, part in enumerate(self):
                 for name in _names_in(part):
                     self._mentioning.setdefault(name, []).append(index)
-        places = {place for name in names for place in self._mentioning.get(name, ())}
-        indices = [bisect_left(self._places, place) for place in sorted(places)]
-        return [index for index in indices if index < len(self) and self._places[index] in places]
 
-    def without(self, left_out: Iterable[int]) -> tuple[Formula, ...]:
-        """The parts but those with some indices, which ascend."""
+    def changed(self, by: Mapping[int, Sequence[Formula]]) -> tuple[Formula, ...]:
+        """The parts after those at some indices are replaced by others, which mention no name that these do not."""
+        self._look_at_parts()
         parts, places = list(self), list(self._places)
-        for index in reversed([*left_out]):
-            del parts[index], places[index]
+        for index in sorted(by, reverse=True):
+            parts[index : index + 1] = by[index]
+            places[index : index + 1] = [places[index]] * len(by[index])
         if len(parts) < _MANY:
             return tuple(parts)
-        fewer = ManyParts(parts)
-        fewer.idle, fewer._mentioning, fewer._places = self.idle, self._mentioning, places
-        return fewer
+        found = ManyParts(parts)
+        found.idle, found._mentioning, found._places = self.idle and not any(by.values()), self._mentioning, places
+        return found
 
 
 def _names_in(formula: Formula) -> set[str | int | None]:
@@ -384,10 +392,37 @@ def substitute(formula: Formula, value: Callable[[Atom], Formula], names: Names 
             changed[index] = result
     if not changed:
         return formula
-    if names is not None and isinstance(parts, ManyParts) and all(result is neutral for result in changed.values()):
-        fewer = parts.without(changed)
-        return (kind, fewer) if len(fewer) > 1 else fewer[0] if fewer else neutral
+    if names is not None and isinstance(parts, ManyParts) and kind != "1":
+        return _replaced(kind, parts, changed, neutral)
     return connected([changed.get(index, part) for index, part in enumerate(parts)])
+
+
+def _replaced(kind: str, parts: ManyParts, changed: Mapping[int, Formula], neutral: bool) -> Formula:
+    """A long conjunction or disjunction of which some parts are replaced, with what is known of the other parts."""
+    by: dict[int, list[Formula]] = {index: [] for index in changed}
+    kept = [part for index, part in enumerate(parts) if index not in changed]
+    for index, result in changed.items():
+        if not isinstance(result, bool):
+            for part in result[1] if result[0] == kind else (result,):
+                if negation(part) in kept:
+                    return not neutral
+                if part not in kept:
+                    kept.append(part)
+                    by[index].append(part)
+    return _of_parts(kind, parts.changed(by), neutral)
+
+
+def _of_parts(kind: str, parts: tuple[Formula, ...], neutral: bool) -> Formula:
+    return (kind, parts) if len(parts) > 1 else parts[0] if parts else neutral
+
+
+def without_parts(formula: Formula, indices: Iterable[int]) -> Formula:
+    """A conjunction without the parts at some indices."""
+    parts = parts_of(formula)
+    if isinstance(parts, ManyParts):
+        return _of_parts("&", parts.changed(dict.fromkeys(indices, ())), True)
+    excluded = frozenset(indices)
+    return conjunction([part for index, part in enumerate(parts) if index not in excluded])
 
 
 #: By operator what joins parts, and the part that adds nothing.
