@@ -151,14 +151,16 @@ def _undominated(positions: frozenset[int], order: RedundantCopies) -> frozenset
     dropped: set[int] = set()
     level = 0
     while len(ranked) > 1:
-        best: dict[int, tuple[int, int]] = {}
-        for p, ranks in ranked:
-            key, rank = ranks[level]
-            known = best.get(key)
-            if known is None or rank < known[0]:
-                best[key] = rank, p
-            if known is not None:
-                dropped.add(p if rank >= known[0] else known[1])
+        # Mostly no two positions are copies.
+        if len({ranks[level][0] for _, ranks in ranked}) < len(ranked):
+            best: dict[int, tuple[int, int]] = {}
+            for p, ranks in ranked:
+                key, rank = ranks[level]
+                known = best.get(key)
+                if known is None or rank < known[0]:
+                    best[key] = rank, p
+                if known is not None:
+                    dropped.add(p if rank >= known[0] else known[1])
         level += 1
         ranked = [(p, ranks) for p, ranks in ranked if len(ranks) > level and p not in dropped]
     return positions - dropped if dropped else positions
@@ -345,12 +347,22 @@ class Subsets:
         if plan is None:
             plan = self._plans[combined] = _plan(combined, self.classes_of, self.classes)
         order = self._order
-        found = []
+        # Many positions share their next positions, and many groups their targets.
+        shared = {s: {id(each): each for each in following} for s, following in read.items()}
+        known: dict[frozenset[int], int] = {}
+        found, numbers = list[frozenset[int]](), list[int]()
         for group in plan.groups:
-            followers = read[group[0]] if len(group) == 1 else [positions for s in group for positions in read[s]]
-            target = followers[0] if len(followers) == 1 else followers[0].union(*followers[1:])
-            found.append(target if order is None or len(target) < 2 else _undominated(target, order))
-        return found, plan.group_of
+            followers = shared[group[0]]
+            for s in group[1:]:
+                followers = followers | shared[s]
+            number = known.setdefault(frozenset(followers), len(found))
+            numbers.append(number)
+            if number == len(found):
+                first, *others = followers.values()
+                target = first.union(*others) if others else first
+                found.append(target if order is None or len(target) < 2 else _undominated(target, order))
+        numbers.append(DEAD)  # index -1
+        return found, plan.group_of if len(found) + 1 == len(numbers) else [numbers[at] for at in plan.group_of]
 
 
 def _reading(of_set: int, going: int, ends: bool) -> int:

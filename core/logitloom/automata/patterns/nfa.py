@@ -102,7 +102,7 @@ class FollowSets(dict[int, Positions]):
         self.following = following
         self._start = start
         #: Sets that were moved, beside the sets that they were made of, whose identities are in the keys.
-        self._moved: dict[tuple[int, int], tuple[Positions, Positions]] = {}
+        self._moved: dict[tuple[int, int, int], tuple[Positions, Positions, Positions]] = {}
 
     def __reduce__(self) -> tuple[type[FollowSets], tuple[Sequence[_Following], int]]:
         return FollowSets, (self.following, self._start)
@@ -116,18 +116,18 @@ class FollowSets(dict[int, Positions]):
             start, part = within
             offset = (position - start) % len(part.following)
             found, by = part[start + offset], position - start - offset
-            found = frozenset([p + by for p in found]) if len(found) < _SHARED else part.moved(found, by)
-            if more:
-                found |= more
+            few = len(found) + len(more) < _SHARED
+            found = frozenset([p + by for p in found]) | more if few else part.moved(found, by, more)
         self[position] = found
         return found
 
-    def moved(self, positions: Positions, by: int) -> Positions:
-        """A set of many positions moved: the same object each time."""
-        known = self._moved.get((id(positions), by))
+    def moved(self, positions: Positions, by: int, more: Positions) -> Positions:
+        """A set of many positions moved, and ``more`` positions: the same object each time."""
+        known = self._moved.get((id(positions), by, id(more)))
         if known is None:
-            known = self._moved[id(positions), by] = positions, _moved(positions, by)
-        return known[1]
+            found = _moved(positions, by)
+            known = self._moved[id(positions), by, id(more)] = positions, more, found | more if more else found
+        return known[-1]
 
     def sets(self) -> list[Positions]:
         """All sets, by position."""
@@ -142,10 +142,14 @@ class FollowSets(dict[int, Positions]):
             if len(positions) > 1:
                 alike[positions - self._start] = positions[0] - self._start
         sets = [following for following, _ in plain]
-        sizes, first = [len(each) for each in sets], [positions[0] for _, positions in plain]
+        sizes, begins = [len(each) for each in sets], [positions[0] for _, positions in plain]
         every = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=sum(sizes))
-        parts = [(np.array(first, dtype=np.int64).repeat(sizes), every)]
-        parts += [self._edges(*group) for group in groups if not isinstance(group[0], frozenset)]
+        parts = [(np.array(begins, dtype=np.int64).repeat(sizes), every)]
+        for following, positions in groups:
+            if not isinstance(following, frozenset):
+                first = _first_alike(following, positions)
+                alike[positions - self._start] = first - self._start
+                parts.append(self._edges(following, positions[first == positions]))
         sources, targets = (np.concatenate(each) for each in zip(*parts, strict=True))
         return NextPositions(sources, targets, alike + self._start)
 
@@ -161,19 +165,18 @@ class FollowSets(dict[int, Positions]):
             return positions.repeat(len(after)), np.tile(after, len(positions))
         start, part = following
         copies, offsets = np.divmod(positions - start, len(part.following))
-        targets, begins = part._by_place
-        counts = begins.take(offsets + 1) - begins.take(offsets)
-        moved = targets.take(members(begins.take(offsets), counts)) + (copies * len(part.following)).repeat(counts)
+        targets, begins, alike = part._by_place
+        at = alike.take(offsets)
+        counts = begins.take(at + 1) - begins.take(at)
+        moved = targets.take(members(begins.take(at), counts)) + (copies * len(part.following)).repeat(counts)
         return positions.repeat(counts), moved
 
     @cached_property
-    def _by_place(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The positions that come after each position, and where those of each begin, as of :func:`.by_key`."""
+    def _by_place(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The targets of :meth:`edges` by source, where those of each source begin, and the source of each place."""
         edges = self.edges()
         targets, begins = by_key(edges.sources - self._start, edges.targets, len(self.following))
-        at = edges.alike - self._start
-        counts = np.diff(begins).take(at)
-        return targets.take(members(begins.take(at), counts)), np.append(0, counts.cumsum())
+        return targets, begins, edges.alike - self._start
 
     def chosen(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[positions]``: of the positions after each position the one of the largest size; of several the first.
@@ -200,6 +203,8 @@ class FollowSets(dict[int, Positions]):
 
     def _groups(self) -> list[tuple[_Following, NDArray[np.int64]]]:
         """The entries, each with the positions that share it."""
+        if len(self.following) == 1:
+            return [(self.following[0], np.array([self._start]))]
         # Mostly neighbours share an entry.
         ids = np.fromiter(map(id, self.following), dtype=np.int64, count=len(self.following))
         begins = np.append(True, ids[1:] != ids[:-1]).nonzero()[0]
@@ -217,6 +222,15 @@ class FollowSets(dict[int, Positions]):
         which = [numbers.setdefault(id(one), len(numbers)) for one in self.following]
         distinct = {id(one): one for one in self.following}.values()
         return which, [_description(one) for one in distinct]
+
+
+def _first_alike(following: _Copied | _Extended, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of some positions that share an entry, for each the first one that has the same next positions in its copy."""
+    start, part = following.within if isinstance(following, _Extended) else following
+    copies, offsets = np.divmod(positions - start, len(part.following))
+    places = copies * len(part.following) + part._by_place[2].take(offsets)
+    _, first, which = np.unique(places, return_index=True, return_inverse=True)
+    return positions.take(first).take(which)
 
 
 def _chosen(

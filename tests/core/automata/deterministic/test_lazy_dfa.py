@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from logitloom.automata import Budget, Dfa, LazyDfa, compile_automaton, compile_pattern
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.deterministic import subsets
+from logitloom.automata.patterns.nfa import RedundantCopies
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom.masks.kernels import load_kernels
@@ -181,3 +183,24 @@ def test_too_many_positions_are_refused() -> None:
     with pytest.raises(BudgetExceeded, match=r"takes more than 1000 positions\."):
         compile_automaton(r".{0,1001}", budget=Budget(states=1000))
     assert isinstance(compile_automaton(r"(?:.a?){0,400}x", budget=Budget(states=1000)), LazyDfa | Dfa)
+
+
+def test_a_target_that_many_characters_share_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    united: list[int] = []
+
+    def noted(positions: frozenset[int], order: RedundantCopies) -> frozenset[int]:
+        united.append(len(positions))
+        return undominated(positions, order)
+
+    undominated = subsets._undominated
+    monkeypatch.setattr(subsets, "_undominated", noted)
+    pairs = "|".join(
+        f"[{a}{b}][{b}{c}]" for a, b, c in zip("abcdefghijkl", "bcdefghijklm", "cdefghijklmn", strict=True)
+    )
+    automaton = lazy(f"(?:{pairs}){{0,9}}z")
+    state = automaton.step(automaton.start(), ord("c"))
+    united.clear()
+    assert state is not None
+    assert all(automaton.step(state, byte) is not None for byte in b"cde")
+    # After the second character of any pair come the first characters, or the end.
+    assert united == [13]

@@ -26,6 +26,8 @@ PATTERNS = [
     "(?:(?:(?:a{2}b){1,2}){0,2}c){3}",
     "(?:(?:a|b|c)*d){3,}(?:a|b)*",
     "x?y?z?a{0,3}",
+    "(?:ab|cd|ef|gh|ij|kl|mn|op|q[rs]){0,3}z",
+    "(?:(?:a|b|c|d|e|f|g|h|ij){2,3}k?){1,3}z?",
 ]
 
 
@@ -124,10 +126,18 @@ def test_positions_that_share_a_set_share_its_edges() -> None:
     assert len(edges.sources) == 6 + 7
 
 
+def test_positions_of_a_copy_that_share_a_set_share_its_edges() -> None:
+    automaton = _automaton("(?:ab|cd|ef|gh|ij|kl|mn|op|qr){0,3}z")
+    # Each of three copies: 9 edges within, and those from the last positions, which share them.
+    assert len(automaton.follow.edges().sources) == 3 * 9 + 2 * (9 + 1) + 1 + 1
+    for copy in range(2):
+        assert len({id(automaton.follow[18 * copy + at]) for at in range(2, 19, 2)}) == 1
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_chosen_position_is_the_first_of_the_largest_size(pattern: str) -> None:
     automaton, (expected, _) = _automaton(pattern), _expanded(pattern)
-    sizes = np.array([0, 2, 1, 3, 2, 1])[automaton.set_at]
+    sizes = (np.arange(25)[::-1] % 4)[automaton.set_at]
     best = [max(sorted(after), key=sizes.__getitem__, default=END_POSITION) for after in expected.follow]
     assert automaton.follow.chosen(sizes).tolist() == best
 
