@@ -173,9 +173,9 @@ def names(value: Any, name: str, error: Error) -> tuple[str, ...]:
     raise error(f"The argument {name!r} must be a list of texts, but is {shown(value)}.")
 
 
-def instance(value: Any, kind: type[T] | tuple[type[T], ...], name: str, error: Error) -> T:
-    """An object of a class."""
+def instance(value: Any, kind: type[T] | tuple[type[T], ...], name: str, error: Error, remedy: str = "") -> T:
+    """An object of a class; the remedy is a sentence for the message."""
     if not isinstance(value, kind):
         kinds = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
-        raise error(f"The argument {name!r} must be a {kinds}, but is {shown(value)}.")
+        raise error(f"The argument {name!r} must be a {kinds}, but is {shown(value)}. {remedy}".rstrip())
     return value

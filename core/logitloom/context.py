@@ -33,7 +33,7 @@ def check_logits(logits: Any) -> None:
     if unlike:
         raise InvalidContext(f"Logits must be an array [rows, vocab] with all of its values, but are {unlike}.")
     shape, dtype = getattr(logits, "shape", None), getattr(logits, "dtype", None)
-    if shape is None or dtype is None:
+    if shape is None or dtype is None or isinstance(logits, type):
         raise InvalidContext(
             f"Logits must be an array [rows, vocab] of an array library, but are a {type(logits).__name__}. Give, for "
             f"example, numpy.asarray(logits, dtype=numpy.float32)."

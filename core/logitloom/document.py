@@ -51,7 +51,8 @@ def to_document(chain: Chain) -> dict[str, Any]:
         >>> to_document(processors.load(("top_k", {"k": 5})))
         {'logitloom': 1, 'processor': [{'use': 'top_k', 'options': {'k': 5}}]}
     """
-    return {"logitloom": VERSION, "processor": [_entry(link) for link in chain.links]}
+    links = instance(chain, Chain, "chain", ChainDocumentError).links
+    return {"logitloom": VERSION, "processor": [_entry(link) for link in links]}
 
 
 def _entry(link: Link) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.arguments import ids, shown
+from logitloom.arguments import ids, shown, whole
 from logitloom.errors import VocabularyError
 from logitloom.process_memory import made_here
 
@@ -164,7 +164,11 @@ class Vocabulary:
         b'hello'
         """
         size = self.size
-        return b"".join(self.token_bytes[i] for i in tokens if 0 <= i < size)
+        try:
+            return b"".join(self.token_bytes[i] for i in tokens if 0 <= i < size)
+        except (TypeError, ValueError):
+            ids(tokens, "tokens", VocabularyError)
+            raise
 
     def decode(self, tokens: Iterable[int], errors: str = "replace") -> str:
         """The text that a sequence of ids writes; incomplete UTF-8 is treated as ``bytes.decode`` does.
@@ -175,6 +179,7 @@ class Vocabulary:
 
     def describe(self, token: int) -> str:
         """How one id is shown to a person: its text, its special name, or its number."""
+        token = whole(token, "token", VocabularyError)
         if token in self.special_text:
             return self.special_text[token]
         if 0 <= token < self.size and self.token_bytes[token]:

@@ -106,6 +106,23 @@ def beams(**options: Any) -> Any:
     return generated(strategy=generation.BeamSearch(**options))
 
 
+class Letters:
+    """A tokenizer of the words."""
+
+    vocabulary = WORDS
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) - 96 for letter in text]
+
+
+def continuing() -> Any:
+    return generation.continuous(generation.Generator(model(), tokenizer=Letters(), vocabulary=WORDS, max_tokens=3))
+
+
+def continued(prompt: Any = "ab", **more: Any) -> Any:
+    return continuing()(prompt, **more)
+
+
 LOOP: dict[str, Any] = {"prompts": [[1, 2]], "max_tokens": 3, "seed": 0, "eos": (0,)}
 ENTRIES: dict[str, Entry] = {
     # Names and chains.
@@ -120,7 +137,14 @@ ENTRIES: dict[str, Entry] = {
         {"document": {"logitloom": 1, "processor": [{"use": "top_k", "options": {"k": 2}}]}, "tokenizer": WORDS},
     ),
     "logitloom.document.load": Entry(document.load, {"source": str(ROOT / "nothing.toml")}),
+    "logitloom.document.to_document": Entry(document.to_document, {"chain": plain()}),
+    "logitloom.document.to_json": Entry(document.to_json, {"chain": plain()}),
+    "logitloom.document.to_toml": Entry(document.to_toml, {"chain": plain()}),
     "logitloom.Vocabulary": Entry(Vocabulary, {"token_bytes": [b"", b"a"], "eos": [0], "special": []}),
+    "logitloom.Vocabulary.with_eos": Entry(WORDS.with_eos, {"eos": [1]}),
+    "logitloom.Vocabulary.text_bytes": Entry(WORDS.text_bytes, {"tokens": [1, 2]}),
+    "logitloom.Vocabulary.decode": Entry(WORDS.decode, {"tokens": [1, 2]}),
+    "logitloom.Vocabulary.describe": Entry(WORDS.describe, {"token": 1}),
     "logitloom.read_vocabulary": Entry(logitloom.read_vocabulary, {"tokenizer": WORDS}),
     "logitloom.backend_of": Entry(backend_of, {"array": LOGITS}),
     "logitloom.load_backend": Entry(lambda name: load_backend(name), {"name": "numpy"}),
@@ -142,6 +166,11 @@ ENTRIES: dict[str, Entry] = {
         lambda **given: plain().score(**given),
         {"logits": np.zeros((2, 3, WIDTH), np.float32), "tokens": [[1, 2, 3]] * 2, "context": context(), "kept": None},
     ),
+    "logitloom.Chain.configure": Entry(lambda top_k: plain().configure(top_k=top_k), {"top_k": {"k": 2}}),
+    "logitloom.Chain.forced_tokens": Entry(
+        lambda **given: chain().forced_tokens(**given), {"state": chain().init_state(context()), "context": context()}
+    ),
+    "logitloom.Chain.__getitem__": Entry(lambda label: plain()[label], {"label": "top_k"}),
     "logitloom.Chain.save_state": Entry(
         lambda state: chain().save_state(state), {"state": chain().init_state(context())}
     ),
@@ -195,6 +224,17 @@ ENTRIES: dict[str, Entry] = {
         },
     ),
     "logitloom.generation.SoftBan": Entry(generation.SoftBan, {"phrases": ["ab"]}),
+    "logitloom.generation.continuous": Entry(
+        generation.continuous, {"generator": generation.Generator(model(), vocabulary=WORDS)}
+    ),
+    "logitloom.generation.ContinuousGenerator": Entry(
+        continued, {"prompt": "ab", "max_tokens": 3, "stop_at": "b", "seed": 0}
+    ),
+    "logitloom.generation.SequenceState.__getitem__": Entry(lambda index: continued()[index], {"index": 0}),
+    "logitloom.generation.SequenceState.fork": Entry(lambda samples: continued().fork(samples), {"samples": 2}),
+    "logitloom.generation.SequenceState.load": Entry(
+        generation.SequenceState.load, {"path": "nothing", "generator": continuing().generator}
+    ),
     # Records.
     "logitloom.trace.RecordedChain": Entry(RecordedChain, {"chain": plain(), "limit": 9, "first": True}),
     "logitloom.trace.RecordedChain.sampled": Entry(recorded, {"tokens": [1], "prompt": [1]}),
@@ -202,12 +242,12 @@ ENTRIES: dict[str, Entry] = {
 }  # fmt: skip
 
 #: Exceptions of what is called back are the caller's own.
-OWN = {("logitloom.generation.Generator", "on_emission", "a function")}
+OWN = {("logitloom.generation.Generator", "on_emission", kind) for kind in ("a function", "its class")}
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_the_right_arguments_are_taken(name: str) -> None:
-    if name != "logitloom.document.load":
+    if name not in ("logitloom.document.load", "logitloom.generation.SequenceState.load"):
         ENTRIES[name].call(**ENTRIES[name].given)
 
 
@@ -218,7 +258,7 @@ def test_the_right_arguments_are_taken(name: str) -> None:
 @pytest.mark.long
 def test_any_argument_is_taken_or_refused_with_a_sentence(name: str, argument: str) -> None:
     raw = {}
-    for kind, value in VALUES.items():
+    for kind, value in {**VALUES, "its class": type(ENTRIES[name].given[argument])}.items():
         try:
             ENTRIES[name].call(**{**ENTRIES[name].given, argument: value})
         except LogitloomError as error:

@@ -165,10 +165,10 @@ class Chain:
 
     def __getitem__(self, label: str) -> Any:
         """The configured processor with that label."""
-        for link in self.links:
+        for link in self.links if isinstance(label, str) else ():
             if link.label == label:
                 return link.processor
-        raise UnknownPlugin(f"The chain has no processor {label!r}; it has {', '.join(self.labels) or 'none'}.")
+        raise UnknownPlugin(f"The chain has no processor {shown(label)}; it has {', '.join(self.labels) or 'none'}.")
 
     def __repr__(self) -> str:
         told = []
@@ -382,17 +382,7 @@ class Chain:
 
     def _opened(self, logits: Array, state: Any, context: Context) -> tuple[Any, tuple[Any, ...], Context]:
         """The position and the states of a step, and its context, after checking that they belong together."""
-        if not isinstance(context, Context):
-            raise InvalidContext(f"A step has a Context, but this is {shown(context)}. Use Context.start.")
-        if type(state) is not self._state_type:
-            check_owner(self, state, context)
-        try:
-            position, states = state
-        except (TypeError, ValueError):
-            raise StateMismatch(
-                f"The state is a {type(state).__name__}, and no state of a chain. Take it from this chain's "
-                f"init_state or process."
-            ) from None
+        position, states = self._parts(state, context)
         if not context.compiled:
             check_step(logits, state, context, self.branches)
             if context.donate and not writable(logits):
@@ -410,6 +400,19 @@ class Chain:
                 f"{', '.join(self.labels)}. Take the state from this chain's init_state or process."
             )
         return position, states, context
+
+    def _parts(self, state: Any, context: Context) -> tuple[Any, tuple[Any, ...]]:
+        """The position and the states of a state that belongs to this chain."""
+        if not isinstance(context, Context):
+            raise InvalidContext(f"A step has a Context, but this is {shown(context)}. Use Context.start.")
+        if type(state) is not self._state_type:
+            check_owner(self, state, context)
+        if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[1], tuple):
+            raise StateMismatch(
+                f"The state is a {type(state).__name__}, and no state of a chain. Take it from this chain's "
+                f"init_state or process."
+            )
+        return state
 
     def score(
         self,
@@ -595,8 +598,7 @@ class Chain:
                 yield found
 
     def _between_steps(self, state: ChainState, context: Context) -> Context:
-        if type(state) is not self._state_type:
-            check_owner(self, state, context)
+        self._parts(state, context)
         if self._own_resources:
             context = self.with_resources(context)
         if self._tracked:

@@ -26,7 +26,7 @@ def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Co
     """
     if not isinstance(context, Context):
         raise InvalidContext(f"Sequences are scored with the Context of their start, not with {shown(context)}.")
-    shape = getattr(logits, "shape", None)
+    shape = None if isinstance(logits, type) else getattr(logits, "shape", None)
     if shape is None or len(shape) != 3 or shape[0] != context.batch:
         given = f"are a {type(logits).__name__}" if shape is None else f"have the shape {list(shape)}"
         raise InvalidContext(

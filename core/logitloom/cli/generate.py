@@ -203,7 +203,7 @@ class _Unread:
     def forward(self) -> None:
         """Nothing: it is not called."""
 
-    propose = forward
+    propose = empty_cache = forward
 
 
 def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import instance, names
 from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
@@ -70,6 +71,7 @@ class ContinuousGenerator:
     generator: Generator
 
     def __post_init__(self) -> None:
+        instance(self.generator, Generator, "generator", GenerationError)
         if isinstance(self.generator.strategy, ContrastiveSearch):
             raise GenerationError(
                 "Contrastive search cannot be continued from a state: it needs the hidden states of all tokens, which "
@@ -149,7 +151,7 @@ class ContinuousGenerator:
             generator = replace(generator, max_tokens=max_tokens)
         if stop_at is None:
             return generator
-        strings = (stop_at,) if isinstance(stop_at, str) else tuple(stop_at)
+        strings = (stop_at,) if isinstance(stop_at, str) else names(stop_at, "stop_at", GenerationError)
         return replace(generator, chain=_stopping(generator.chain, strings, self._vocabulary))
 
     def _first(self, prompt: Any, samples: int) -> SequenceState:

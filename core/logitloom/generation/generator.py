@@ -23,6 +23,7 @@ from logitloom.generation.greedy import Greedy
 from logitloom.generation.healing import Healed, heal
 from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
 from logitloom.generation.model import ModelAdapter
+from logitloom.generation.multinomial import Multinomial
 from logitloom.generation.partial_values import Partial, ValueReader, value_reader_of
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.soft_ban import SoftBan, decode_avoiding
@@ -210,14 +211,14 @@ class Generator:
             )
 
     def _check_types(self) -> None:
-        instance(self.chain, Chain, "chain", GenerationError)
-        if not callable(getattr(self.strategy, "choose", None)) or not hasattr(self.strategy, "samples"):
-            instance(self.strategy, (BeamSearch, ContrastiveSearch), "strategy", GenerationError)
-        needed = {"model": "forward", "candidates": "propose"}
-        for name, method in needed.items():
-            given = getattr(self, name)
-            if (given is not None or name == "model") and not callable(getattr(given, method, None)):
-                raise GenerationError(f"The argument {name!r} must have a method {method}, but is {shown(given)}.")
+        instance(self.chain, Chain, "chain", GenerationError, "Make one with logitloom.processors.load.")
+        samples = not isinstance(self.strategy, type) and hasattr(self.strategy, "samples")
+        if not samples or not callable(getattr(self.strategy, "choose", None)):
+            kinds = (Greedy, Multinomial, BeamSearch, ContrastiveSearch)
+            instance(self.strategy, kinds, "strategy", GenerationError)
+        self._check_methods("model", ("forward", "empty_cache"), "Give a model adapter.")
+        if self.candidates is not None:
+            self._check_methods("candidates", ("propose",), "Make one with logitloom.generation.candidates.load.")
         for name in ("on_round", "on_emission"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise GenerationError(f"The argument {name!r} must be callable, but is {shown(getattr(self, name))}.")
@@ -227,8 +228,21 @@ class Generator:
             object.__setattr__(self, "vocabulary", read_vocabulary(self.vocabulary))
         for name in ("skip_forced", "record", "heal"):
             flag(getattr(self, name), name, GenerationError)
-        whole(self.max_tokens, "max_tokens", GenerationError)
-        optional_ids(self.eos, "eos", GenerationError)
+        whole(self.max_tokens, "max_tokens", GenerationError, least=1)
+        eos, width = optional_ids(self.eos, "eos", GenerationError), getattr(self.model, "vocab_size", None)
+        if eos and width is not None and not 0 <= min(eos) <= max(eos) < width:
+            raise GenerationError(
+                f"The argument 'eos' has the ids {shown(eos)}, but the model has {width} tokens, so no row would end. "
+                f"Take the ids from the tokenizer of this model."
+            )
+
+    def _check_methods(self, name: str, methods: Sequence[str], remedy: str) -> None:
+        given = getattr(self, name)
+        for method in methods:
+            if isinstance(given, type) or not callable(getattr(given, method, None)):
+                raise GenerationError(
+                    f"The argument {name!r} must have a method {method}, but is {shown(given)}. {remedy}"
+                )
 
     def __call__(
         self,

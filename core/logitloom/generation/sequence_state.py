@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import MOST_ROWS, instance, shown, whole
 from logitloom.context import padded
 from logitloom.errors import (
     BatchMismatchError,
@@ -269,8 +270,7 @@ class SequenceState:
         Raises:
             GenerationError: if ``samples`` is below 1.
         """
-        if samples < 1:
-            raise GenerationError(f"A sequence can be forked into 1 or more, not into {samples}.")
+        samples = whole(samples, "samples", GenerationError, least=1, most=MOST_ROWS)
         index = np.repeat(np.arange(len(self.rows), dtype=np.int32), samples)
         cache = None if self._cache is None else self._cache.take_rows(index)
         return self._with(
@@ -386,6 +386,8 @@ class SequenceState:
             GenerationError: if the file is damaged, or of another kind, vocabulary or model, or safetensors is not
                 installed.
         """
+        instance(path, (str, os.PathLike), "path", GenerationError)
+        instance(generator, Generator, "generator", GenerationError)
         vocabulary = generator.known_vocabulary
         saved, cache = state_file.load(path, generator.model, vocabulary)
         return cls(
@@ -412,5 +414,5 @@ def _whole_number(key: Any, what: str) -> int:
         return operator.index(key)
     except TypeError:
         raise SequenceIndexError(
-            f"A SequenceState is indexed by integers and slices, but its {what} were given as {key!r}."
+            f"A SequenceState is indexed by integers and slices, but its {what} were given as {shown(key)}."
         ) from None

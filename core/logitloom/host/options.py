@@ -17,6 +17,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
+from logitloom.arguments import shown
 from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
 from logitloom.host.entry_points import PluginName
 from logitloom.host.loading import rules
@@ -169,7 +170,8 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> di
     """
     if not isinstance(values, Mapping):
         raise OptionTypeError(
-            f"The options of {owner!r} must be a table, name to value, but are {values!r} ({type(values).__name__})."
+            f"The options of {owner!r} must be a table, name to value, but are {shown(values)} "
+            f"({type(values).__name__})."
         )
     by_name = {o.name: o for o in declared(plugin)}
     checked = {}

@@ -260,7 +260,7 @@ def test_progress_is_told_after_every_step(model: ToyModel) -> None:
 def test_bad_requests_are_refused_before_the_first_step(model: ToyModel) -> None:
     with pytest.raises(GenerationError, match="prompt of row 1 has no tokens"):
         Generator(model)([[1], []])
-    with pytest.raises(GenerationError, match="max_tokens must be at least 1"):
+    with pytest.raises(GenerationError, match="must be a whole number of at least 1"):
         Generator(model, max_tokens=0)([[1]])
     with pytest.raises(GenerationError, match="the model takes 256 at most"):
         Generator(model)([[1] * 300])
