@@ -250,6 +250,14 @@ class ByteAutomaton(ABC):
         """``[256] uint8``: bytes of one class lead every state to the same state; ``None`` if nothing is known."""
         return None
 
+    def work(self, state: State) -> int | None:
+        """How much work all transitions of a state take, in units of about five microseconds of a processor.
+
+        The work of a mask is bounded by it, so it must be the same in every process. ``None`` if the work grows with
+        the bytes of the state alone.
+        """
+        return None
+
     def must_end(self, state: State) -> bool:
         """Whether the text must end at the border of two tokens in this state, although bytes of one token may follow.
 

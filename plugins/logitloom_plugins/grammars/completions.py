@@ -166,11 +166,9 @@ class TokenCompletions:
             known = self._found.get(key)
             if known is None:
                 ids = members.listed(self._vocab_size)
-                by_id = np.full(self._vocab_size, UNKNOWN, dtype=np.int32)
-                if state is not None and len(ids):
-                    reached, least = self._texts.least_after(state)
-                    by_id[reached] = least
-                known = _Members(members, ids, by_id.take(ids))
+                none = state is None or not len(ids)
+                least = np.full(len(ids), UNKNOWN, dtype=np.int32) if none else self._texts.least_of(state, ids)
+                known = _Members(members, ids, least)
                 self._texts.memory.note((members.ids, known.ids, known.least))
                 self._found[key] = known
                 # No allowed token leads farther away.

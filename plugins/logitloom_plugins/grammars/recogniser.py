@@ -16,15 +16,20 @@ References:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.constraints import ByteAutomaton, State
+from logitloom.constraints import ByteAutomaton, State, TextTokens
 from logitloom_plugins.grammars.byte_rules import BEGIN, END, ORDER, ByteRules
 
 __all__ = ["Recogniser"]
+
+#: Units of the work of a state, besides one for each ``_POSITIONS_OF_A_UNIT`` positions that may come next.
+_OF_A_STATE: Final = 4
+_POSITIONS_OF_A_UNIT: Final = 3
 
 
 class _Frames:
@@ -57,15 +62,17 @@ class _Set:
         completion: the shortest text to an end, by rank; ``None`` if there is none.
         farthest: the longest of the shortest completions after any item or frame.
         next: by class of bytes, the positions that may come next, once they were asked for.
+        work: how much work finding these takes, once it was asked for.
     """
 
-    __slots__ = ("completion", "farthest", "items", "next")
+    __slots__ = ("completion", "farthest", "items", "next", "work")
 
     def __init__(self, items: frozenset[_Item]) -> None:
         self.items = items
         self.completion: bytes | None = None
         self.farthest = 0
         self.next: dict[int, list[_Item]] | None = None
+        self.work: int | None = None
 
 
 class Recogniser(ByteAutomaton):
@@ -142,6 +149,29 @@ class Recogniser(ByteAutomaton):
         """The first of the shortest texts with which the whole text follows the grammar."""
         text = _set(state).completion
         return None if text is None else text.translate(ORDER)
+
+    def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
+        """:meth:`bound`, and what the longest token may add."""
+        growth = self._rules.growth
+        if growth is None:
+            return None
+        most = tokens.longest * int(growth.max(initial=0))
+        return lambda state: None if _set(state).completion is None else _set(state).farthest + most
+
+    def work(self, state: State) -> int:
+        """By the positions at which rules begin after the state."""
+        found = _set(state)
+        if found.work is None:
+            rules, count, begun = self._rules, 0, set[int]()
+            waiting = [after for position, _ in found.items for after in rules.follow[position]]
+            while waiting:
+                rule = rules.called[waiting.pop()]
+                count += 1
+                if rule >= 0 and rule not in begun:
+                    begun.add(rule)
+                    waiting += rules.first[rule]
+            found.work = _OF_A_STATE + count // _POSITIONS_OF_A_UNIT
+        return found.work
 
     def bound(self, state: State) -> int | None:
         """An upper bound on the bytes of the shortest completion of the state; ``None`` if no bound is known.
@@ -264,7 +294,8 @@ class Recogniser(ByteAutomaton):
         for _ in range(2):
             for rule in left:
                 known[rule].farthest = 0
-            while any(self._measure(known[rule]) for rule in left):
+            # Each round measures every rule: a round that began anew after one would take their square.
+            while sum(self._measure(known[rule]) for rule in left):
                 pass
 
     def _measure(self, frames: _Frames) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Context, processors
-from logitloom.constraints import UNKNOWN, TokenSet
+from logitloom.constraints import UNKNOWN, TokenSet, lift
 from logitloom.host.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammars.byte_rules import ByteRules
@@ -279,3 +279,53 @@ def test_what_tokens_open_is_the_sum_over_their_bytes() -> None:
     assert completions._growth.tolist() == wanted
     some = np.flatnonzero(np.diff(words.offsets))[::7].astype(np.int32)
     assert completions._growth_of(some).tolist() == [wanted[token] for token in some.tolist()]
+
+
+#: After each of its texts many rules may begin, all of which may be empty and begin with each other.
+AMBIGUOUS = 'root ::= {} | "(" root ")"\n'.format(" ".join(f"o{letter}" for letter in "abcdef")) + "\n".join(
+    f'o{letter} ::= "{letter}"? root? "." | ""' for letter in "abcdef"
+)
+
+
+def test_a_mask_near_a_limit_takes_a_bounded_amount_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = [bytes([each]) for each in b"abcdef.()"]
+    words = Vocabulary([b"", *letters, *[a + b for a in letters for b in letters]], eos=[0])
+    most = 600
+    monkeypatch.setattr("logitloom.automata.lift.lift._MOST_WORK_NEAR", most)
+    completions = TokenCompletions(pruned(parse_gbnf(AMBIGUOUS)), words, words.size)
+    visited, dice = completions._texts.memory.visited, np.random.default_rng(1)
+    recogniser, text, cut = completions._recogniser, NOTHING_READ, 0
+    whole = lift(Recogniser(completions._rules), words)
+    for _ in range(12):
+        state, before = completions._state(text), visited.work
+        every = whole.allowed(reached(whole.automaton(), words.decode(text.tokens())))
+        ids, least = completions.after(text, every)
+        assert visited.work - before <= most
+        here = completions.least(text)
+        assert ids.tolist() == every.listed(words.size).tolist()
+        assert not here or here - 1 in least, "a token leads nearer"
+        for token, needed in zip(ids.tolist(), least.tolist(), strict=True):
+            after: Any = completions._texts.advance(state, token)
+            assert needed >= completions._texts.least_tokens(after)
+            cut += needed > recogniser.bound(after)
+        text = text.then(int(dice.choice(ids)))
+    assert cut, "tokens that were left out have the bound of any token"
+
+
+def test_rules_that_begin_with_each_other_are_measured_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[int] = []
+
+    def noted(self: Recogniser, frames: Any) -> bool:
+        measured.append(1)
+        return measure(self, frames)
+
+    measure = Recogniser._measure
+    monkeypatch.setattr(Recogniser, "_measure", noted)
+    counts = []
+    for rules in (10, 20):
+        left = [f'l{n} ::= l{(n + 1) % rules} "{n}" | "x"' for n in range(rules)]
+        recogniser = Recogniser(ByteRules(pruned(parse_gbnf("\n".join(["root ::= l0", *left]))), range(256)))
+        measured.clear()
+        assert recogniser.step(recogniser.start(), ord("x")) is not None
+        counts.append(len(measured))
+    assert counts[1] <= 2.5 * counts[0], "the work grows with the number of rules"

@@ -326,7 +326,29 @@ class LiftedAutomaton(Constraint):
         account.taken += found or 0
         return found
 
+    def least_of(self, state: State, ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """``[n] int32``: as :meth:`least_after` for some ids, which are allowed; ``UNKNOWN`` where there is no text."""
+        any_token = self.most_after(state)
+        if any_token < UNKNOWN:
+            by_id, _ = self._bounded_by_id(state, any_token)
+        else:
+            by_id = np.full(self.vocab_size, -1, dtype=np.int32)
+            reached, least = self.least_after(state)
+            by_id[reached] = least
+        found = by_id.take(ids)
+        found[found < 0] = UNKNOWN
+        return found
+
     def _bounded_least_after(self, state: State, any_token: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        by_id, was_cut = self._bounded_by_id(state, any_token)
+        allowed = self.allowed(state).listed(self.vocab_size) if was_cut else np.flatnonzero(by_id >= 0)
+        return allowed.astype(np.int32), by_id.take(allowed)
+
+    def _bounded_by_id(self, state: State, any_token: int) -> tuple[NDArray[np.int32], bool]:
+        """By id the bound of :meth:`least_after`, -1 if no text is known to go on, and whether tokens were left out.
+
+        Tokens that were left out, and if there are any also those that are not allowed, have the bound of any token.
+        """
         account, table = self._near_a_limit()
         ids, which, values = self._read_from(state, table.visited, table)
         was_cut = table.was_cut
@@ -345,8 +367,7 @@ class LiftedAutomaton(Constraint):
             by_id[token] = any_token if rest is None else min(by_id[token], rest)
         here = self.least_tokens(state)
         by_id[self._free] = UNKNOWN if here is None else here
-        allowed = self.allowed(state).listed(self.vocab_size) if was_cut else np.flatnonzero(by_id >= 0)
-        return allowed.astype(np.int32), by_id.take(allowed)
+        return by_id, was_cut
 
     def successors(self, state: State) -> tuple[NDArray[np.int32], list[State], NDArray[np.intp]]:
         """The allowed ids that have text, the distinct states after them, and per id the index of its state."""

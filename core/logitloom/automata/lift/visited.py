@@ -209,7 +209,8 @@ class VisitedStates(WalkTable):
 
     def cost(self, state: int) -> int:
         """The work of all transitions of a state."""
-        return _OF_A_STATE + _size(self.values[state]) // _BYTES_OF_A_UNIT
+        told = self._automaton.work(self.values[state])
+        return _OF_A_STATE + _size(self.values[state]) // _BYTES_OF_A_UNIT if told is None else told
 
     def _begin(self, state: int) -> None:
         if state not in self._costs:
@@ -300,6 +301,15 @@ class _StatesOfAWalk(WalkTable):
     def reads_on(self, trie: Trie, node: int, state: int) -> bool:
         """See :meth:`.WalkTable.reads_on`."""
         return self.visited.reads_on(trie, node, state)
+
+    @property
+    def knows_loops(self) -> bool:
+        """Whether :meth:`stays` may be true."""
+        return True
+
+    def stays(self, trie: Trie, nodes: NDArray[Any], states: NDArray[Any]) -> NDArray[np.bool_]:
+        """See :meth:`VisitedStates.stays`."""
+        return self.visited.stays(trie, nodes, states)
 
 
 class WatchedStates(_StatesOfAWalk):
