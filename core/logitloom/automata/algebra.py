@@ -9,7 +9,7 @@ Every operation returns a minimal automaton by default, so equal languages have 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, reduce
+from functools import cache
 from typing import overload
 
 import numpy as np
@@ -147,7 +147,12 @@ def _fold(
     minimal: bool,
 ) -> Dfa:
     tracker = BudgetTracker(budget, subject)
-    result = reduce(lambda a, b: _product(a, b, accepts, needs, tracker).trimmed(), others, first.trimmed())
+    result = first.trimmed()
+    for other in others:
+        before, result = result.states, _product(result, other, accepts, needs, tracker).trimmed()
+        # After alternatives that are met most states are alike, and the next product would multiply them.
+        if needs == (False, False) and result.states > 2 * (before + other.states):
+            result = minimize(result, tracker=tracker)
     return minimize(result, tracker=tracker) if minimal else result
 
 

@@ -32,7 +32,7 @@ from logitloom_plugins.json_schema.schema.formula import (
 from logitloom_plugins.json_schema.schema.keywords import MANY_BRANCHES, TYPES, Keywords
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable
 from logitloom_plugins.json_schema.values.numbers import number_automaton
-from logitloom_plugins.json_schema.values.strings import Content, content_of
+from logitloom_plugins.json_schema.values.strings import Content, content_of, merged
 
 __all__ = ["EVERYTHING", "Satisfiability"]
 
@@ -162,8 +162,9 @@ class Satisfiability:
                 found = content_of((nothing,), lambda holds: None, self.tracker)
             else:
                 # With ``plain`` the automaton itself enforces the lengths, so it accepts exactly the language.
-                read = (True, *formulas) if plain else formulas
-                found = content_of(read, _label_of(formulas), self.tracker, plain)
+                asked = merged(formulas)
+                read = (True, *asked) if plain else asked
+                found = content_of(read, _label_of(asked), self.tracker, plain)
             self._contents[formulas, plain] = found
         return found
 

@@ -7,6 +7,7 @@ that ``maxLength: 100000`` takes no states. A table tells how many characters aw
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import compress
@@ -15,15 +16,28 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata import Budget, BudgetTracker, Dfa, any_text, choice, compile_pattern, nothing
+from logitloom.automata import (
+    Budget,
+    BudgetTracker,
+    Dfa,
+    any_text,
+    choice,
+    compile_pattern,
+    complement,
+    intersection,
+    nothing,
+    union,
+)
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom_plugins.json_schema.schema.formula import (
     Atom,
     Formula,
     atoms,
     conjunction,
+    is_atom,
     listed,
     memberships,
+    operands,
     parts_of,
 )
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
@@ -37,11 +51,13 @@ from logitloom_plugins.json_schema.values.moore_machine import (
     joint,
 )
 
-__all__ = ["FREE_FOREVER", "Content", "content_of", "string_problem"]
+__all__ = ["FREE_FOREVER", "Content", "content_of", "merged", "string_problem"]
 
 #: The largest bound on the length within ``not``, ``oneOf`` or ``if``, where the bound is part of the automaton.
 _COUNTED_INSIDE: Final = 4096
 _SHORT_LIST: Final = 32
+#: The atoms whose automata may be large.
+_LARGE: Final = frozenset(("pat", "counted", "fmt"))
 #: The most distances that are compared to find the farthest end.
 _MOST_DISTANCES: Final = 1 << 11
 
@@ -69,6 +85,8 @@ def language(atom: Atom, budget: Budget | None) -> Dfa:
         return compile_ecma(atom[1], budget, kind == "counted")
     if kind == "fmt":
         return format_automaton(atom[1])
+    if kind == "of":
+        return _language_of(atom[1], budget)
     if kind == "any":
         texts = [text for text in atom[1] if encodable(text)]
         # Making a short list minimal takes longer than it saves when the list is read side by side with other automata.
@@ -82,6 +100,40 @@ def language(atom: Atom, budget: Budget | None) -> Dfa:
             f"takes too many states. Use a smaller bound there."
         )
     return compile_pattern(f"(?s:.{{{least},{'' if most is None else most}}})", budget=budget)
+
+
+def _language_of(formula: Formula, budget: Budget | None) -> Dfa:
+    """The decoded texts for which a formula of atoms joined by ``& | !`` holds."""
+    assert not isinstance(formula, bool)
+    if formula[0] == "!":
+        return complement(_language_of(formula[1], budget), budget=budget, minimal=False)
+    parts = [_language_of(part, budget) for part in operands(formula)]
+    if not parts:
+        return language(formula, budget)
+    return (union if formula[0] == "|" else intersection)(*parts, budget=budget, minimal=False)
+
+
+def merged(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
+    """The same formulas with one atom ``("of", part)`` in place of each disjunction whose atoms occur nowhere else.
+
+    Read side by side, automata tell which of the alternatives a text satisfies, and thereby multiply.
+    """
+    parts = [part for formula in formulas for part in parts_of(formula) if not isinstance(part, bool)]
+    times = Counter(atom for part in parts for atom in atoms(part))
+
+    def of(part: Formula) -> Formula:
+        inside = atoms(part)
+        is_apart = not isinstance(part, bool) and part[0] == "|" and all(times[atom] == 1 for atom in inside)
+        return ("of", part) if is_apart and sum(atom[0] in _LARGE for atom in inside) > 1 and _is_joined(part) else part
+
+    return tuple([conjunction([of(part) for part in parts_of(formula)]) for formula in formulas])
+
+
+def _is_joined(formula: Formula) -> bool:
+    """Whether a formula has no operators but ``& | !``."""
+    if isinstance(formula, bool) or is_atom(formula):
+        return True
+    return formula[0] in "&|!" and all(map(_is_joined, operands(formula) or formula[1:]))
 
 
 class Content:
