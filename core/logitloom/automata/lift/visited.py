@@ -33,7 +33,7 @@ _NONE: Final = -1
 _FIRST_ROOM: Final = 64
 #: Units of work for all transitions of a state, besides one for each ``_BYTES_OF_A_UNIT`` bytes of the state.
 _OF_A_STATE: Final = 20
-_BYTES_OF_A_UNIT: Final = 32
+_BYTES_OF_A_UNIT: Final = 4
 #: Nodes of the trie that count as much as a unit where a walk looks at each of them closely.
 _NODES_OF_A_UNIT: Final = 100
 #: Walks look for subtrees that are allowed as a whole where more tokens than this are below their nodes.

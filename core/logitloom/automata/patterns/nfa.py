@@ -174,6 +174,9 @@ class FollowSets(dict[int, Positions]):
     @cached_property
     def _by_place(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The targets of :meth:`edges` by source, where those of each source begin, and the source of each place."""
+        if len(self.following) == 1 and isinstance(self.following[0], frozenset):
+            after = np.array(sorted(self.following[0]), dtype=np.int64)
+            return after, np.array([0, len(after)]), np.zeros(1, dtype=np.int64)
         edges = self.edges()
         targets, begins = by_key(edges.sources - self._start, edges.targets, len(self.following))
         return targets, begins, edges.alike - self._start
@@ -227,8 +230,11 @@ class FollowSets(dict[int, Positions]):
 def _first_alike(following: _Copied | _Extended, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of some positions that share an entry, for each the first one that has the same next positions in its copy."""
     start, part = following.within if isinstance(following, _Extended) else following
-    copies, offsets = np.divmod(positions - start, len(part.following))
-    places = copies * len(part.following) + part._by_place[2].take(offsets)
+    alike = part._by_place[2]
+    if (alike == np.arange(len(alike))).all():
+        return positions
+    copies, offsets = np.divmod(positions - start, len(alike))
+    places = copies * len(alike) + alike.take(offsets)
     _, first, which = np.unique(places, return_index=True, return_inverse=True)
     return positions.take(first).take(which)
 

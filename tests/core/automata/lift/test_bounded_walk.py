@@ -183,3 +183,21 @@ def test_the_last_levels_of_a_trie_are_walked_without_arrays() -> None:
     ):
         constraint.allowed(constraint.start())
     assert 0 < step.call_count < 10
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_positions_of_states_count_as_work(mode: str) -> None:
+    most = 800
+    words = "|".join(a + b + c + "x" for a in "abcdefg" for b in "abcdefg" for c in "ab")
+    constraint = lifted(f".{{0,100}}(?:{words}).{{0,100}}")
+    start = constraint.start()
+    assert isinstance(start, bytes)
+    assert len(start) // 4 >= 98, "a position for each word and the first of any characters"
+    with mock.patch.object(module, "_MOST_WORK", most):
+        masks(constraint, [start], mode)
+    visited = constraint.memory.visited
+    # Positions within a character are those of the state before it.
+    read = [visited.values[state] for state in visited._costs]
+    positions = sum(len(each if isinstance(each, bytes) else each[0]) // 4 for each in read)
+    # The first state is read whatever it takes.
+    assert positions <= most + len(start) // 4
