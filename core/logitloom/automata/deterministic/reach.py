@@ -16,6 +16,8 @@ __all__ = ["ends_reachable", "reachable", "steps_to"]
 _SWEEPS: Final = 8
 #: No sweep begins after so many entries of the table were read.
 _MOST_SWEPT: Final = 1 << 16
+#: Fewer states of one distance are looked at one by one.
+_FEW: Final = 16
 
 
 def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
@@ -53,6 +55,22 @@ def steps_to(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.in
     return _by_predecessors(table, left, steps, distance)[:-1]
 
 
+def _one_by_one(
+    source: NDArray[np.int64], bounds: NDArray[np.int64], steps: NDArray[np.int32], frontier: list[int], distance: int
+) -> tuple[list[int], int]:
+    """Go on from a few states without arrays until there are more, or none; these states and their distance."""
+    sources, begins, found = source.data, bounds.data, steps.data
+    while frontier and len(frontier) < _FEW:
+        distance += 1
+        nearer, frontier = frontier, []
+        for state in nearer:
+            for before in sources[begins[state] : begins[state + 1]]:
+                if found[before] < 0:
+                    found[before] = distance
+                    frontier.append(before)
+    return frontier, distance
+
+
 def _by_predecessors(
     table: NDArray[np.int32], left: NDArray[np.int64], steps: NDArray[np.int32], distance: int
 ) -> NDArray[np.int32]:
@@ -62,6 +80,9 @@ def _by_predecessors(
     source, bounds = by_key(table[source, column], source, len(table))
     frontier = (steps[:-1] == distance).nonzero()[0]
     while len(frontier):
+        if len(frontier) < _FEW:
+            few, distance = _one_by_one(source, bounds, steps, frontier.tolist(), distance)
+            frontier = np.array(few, dtype=np.int64)
         distance += 1
         counts = bounds[frontier + 1] - bounds[frontier]
         # Only what was found is looked at: a long automaton has as many levels as states.

@@ -347,22 +347,23 @@ class Subsets:
         if plan is None:
             plan = self._plans[combined] = _plan(combined, self.classes_of, self.classes)
         order = self._order
-        # Many positions share their next positions, and many groups their targets.
-        shared = {s: {id(each): each for each in following} for s, following in read.items()}
+        # Some positions share their next positions, and then groups share their targets.
+        distinct = {id(positions) for following in read.values() for positions in following}
+        shares = len(distinct) < len(state) - (END_POSITION in state)
         known: dict[frozenset[int], int] = {}
         found, numbers = list[frozenset[int]](), list[int]()
         for group in plan.groups:
-            followers = shared[group[0]]
-            for s in group[1:]:
-                followers = followers | shared[s]
-            number = known.setdefault(frozenset(followers), len(found))
-            numbers.append(number)
-            if number == len(found):
-                first, *others = followers.values()
-                target = first.union(*others) if others else first
-                found.append(target if order is None or len(target) < 2 else _undominated(target, order))
+            followers = read[group[0]] if len(group) == 1 else [positions for s in group for positions in read[s]]
+            if shares:
+                each = {id(positions): positions for positions in followers}
+                numbers.append(known.setdefault(frozenset(each), len(found)))
+                if numbers[-1] < len(found):
+                    continue
+                followers = [*each.values()]
+            target = followers[0] if len(followers) == 1 else followers[0].union(*followers[1:])
+            found.append(target if order is None or len(target) < 2 else _undominated(target, order))
         numbers.append(DEAD)  # index -1
-        return found, plan.group_of if len(found) + 1 == len(numbers) else [numbers[at] for at in plan.group_of]
+        return found, [numbers[at] for at in plan.group_of] if shares else plan.group_of
 
 
 def _reading(of_set: int, going: int, ends: bool) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.patterns import nfa
 from logitloom.automata.patterns.char_sets import CharSet
 from logitloom.automata.patterns.nfa import END_POSITION, PositionAutomaton, position_automaton
 from logitloom.automata.patterns.pattern import Alternation, Characters, Concatenation, Repeat, parse_pattern
@@ -132,6 +133,12 @@ def test_positions_of_a_copy_that_share_a_set_share_its_edges() -> None:
     assert len(automaton.follow.edges().sources) == 3 * 9 + 2 * (9 + 1) + 1 + 1
     for copy in range(2):
         assert len({id(automaton.follow[18 * copy + at]) for at in range(2, 19, 2)}) == 1
+
+
+def test_optional_parts_in_a_row_are_connected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(nfa, "_extended")
+    automaton = _automaton("(?:ab)?(?:cd)?(?:ef)?(?:gh)?x?y")
+    assert [sorted(automaton.follow[position]) for position in (2, 4, 8)] == [[3, 5, 7, 9, 10], [5, 7, 9, 10], [9, 10]]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
