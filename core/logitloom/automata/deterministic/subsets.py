@@ -39,6 +39,8 @@ S = TypeVar("S", bound=Hashable)
 _EMPTY: Final[frozenset[int]] = frozenset()
 #: The largest number of positions that all rounds of a division by beginnings look at; each takes some microseconds.
 _MOST_DIVIDED: Final = 3072
+#: Of states that read so many sets of characters it is looked at whether positions share their next positions.
+_MANY: Final = 8
 #: The most transitions of a pattern whose positions are divided, by beginnings or by the kinds of their characters.
 _MOST_DIVIDED_EDGES: Final = 1 << 16
 
@@ -346,24 +348,32 @@ class Subsets:
         plan = self._plans.get(combined)
         if plan is None:
             plan = self._plans[combined] = _plan(combined, self.classes_of, self.classes)
+        if len(read) >= _MANY and 2 * len({id(some[0]) for some in read.values()}) <= len(read):
+            return self._shared_targets(read, plan)
         order = self._order
-        # Some positions share their next positions, and then groups share their targets.
-        distinct = {id(positions) for following in read.values() for positions in following}
-        shares = len(distinct) < len(state) - (END_POSITION in state)
-        known: dict[frozenset[int], int] = {}
-        found, numbers = list[frozenset[int]](), list[int]()
+        found = []
         for group in plan.groups:
             followers = read[group[0]] if len(group) == 1 else [positions for s in group for positions in read[s]]
-            if shares:
-                each = {id(positions): positions for positions in followers}
-                numbers.append(known.setdefault(frozenset(each), len(found)))
-                if numbers[-1] < len(found):
-                    continue
-                followers = [*each.values()]
             target = followers[0] if len(followers) == 1 else followers[0].union(*followers[1:])
             found.append(target if order is None or len(target) < 2 else _undominated(target, order))
+        return found, plan.group_of
+
+    def _shared_targets(
+        self, read: dict[int, list[frozenset[int]]], plan: _SubsetPlan
+    ) -> tuple[list[frozenset[int]], Sequence[int]]:
+        """:meth:`targets` where many positions share their next positions, so that groups share their targets."""
+        known: dict[frozenset[int], int] = {}
+        found: list[frozenset[int]] = []
+        numbers: list[int] = []
+        for group in plan.groups:
+            followers = {id(positions): positions for s in group for positions in read[s]}
+            numbers.append(known.setdefault(frozenset(followers), len(found)))
+            if numbers[-1] == len(found):
+                first, *others = followers.values()
+                target = first.union(*others) if others else first
+                found.append(target if self._order is None else _undominated(target, self._order))
         numbers.append(DEAD)  # index -1
-        return found, [numbers[at] for at in plan.group_of] if shares else plan.group_of
+        return found, [numbers[at] for at in plan.group_of]
 
 
 def _reading(of_set: int, going: int, ends: bool) -> int:

@@ -512,16 +512,16 @@ class _PositionBuilder:
                 return _NONE, (), False
             return frozenset((p,)), (range(p, p + 1),), False
         if isinstance(node, Concatenation):
-            first, last, nullable = _NONE, list[Ranges](), True
+            first, lasts, nullable = _NONE, list[Ranges](), True
             # From the last part on, all that may come after a part is known, so each position is connected once.
             for part_first, part_last, part_nullable in reversed([self.build(part) for part in node.parts]):
                 if part_last and first:
                     self.connect(part_last, first)
                 first = part_first | first if part_nullable and first else part_first
                 if nullable:
-                    last.append(part_last)
+                    lasts.append(part_last)
                 nullable = nullable and part_nullable
-            return first, tuple(chain.from_iterable(reversed(last))), nullable
+            return first, tuple(chain.from_iterable(reversed(lasts))), nullable
         if isinstance(node, Alternation):
             results = [self.build(branch) for branch in node.branches]
             self.fails |= not results
