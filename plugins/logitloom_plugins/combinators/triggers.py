@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata.lift.trie import vocabulary_trie
+from logitloom.automata.lift.trie_walk import nodes_along
 from logitloom.errors import OptionError, VocabularyError
 from logitloom.vocabulary import kept_with_vocabulary
 
@@ -134,7 +135,7 @@ class TokenTexts:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        trie = vocabulary_trie(vocabulary)
+        self._trie = trie = vocabulary_trie(vocabulary)
         self.vocabulary, self.order, self.every_byte = vocabulary, trie.order, trie.every_byte
         self.texts = [vocabulary.token_bytes[token] for token in trie.order.tolist()]
         self.longest = max(map(len, self.texts), default=0)
@@ -196,7 +197,9 @@ class TokenTexts:
         """
         pieces = [b""] * len(text)
         for position in reversed(range(len(text))):
-            for end in range(min(len(text), position + self.longest), position, -1):
+            # No token has more of the text.
+            most = len(nodes_along(self._trie, text[position : position + self.longest]))
+            for end in range(position + most, position, -1):
                 if (end == len(text) or pieces[end]) and self.ids_of(text[position:end]):
                     pieces[position] = text[position:end]
                     break

@@ -20,6 +20,7 @@ from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor
 from logitloom.errors import BudgetExceeded, OptionError, VocabularyError
 from logitloom.host.hookspecs import TextEnd
 from logitloom_plugins.combinators import after, between, budget, until
+from logitloom_plugins.combinators.triggers import TokenTexts
 
 _TEXTS = [bytes([byte]) for byte in range(256)]
 _PIECES = [b"xy", b"a;", b";b", b"a;b", b"}}", b"xyz", b"ab", b"b;"]
@@ -468,3 +469,24 @@ def test_dense_automata_are_read_byte_by_byte() -> None:
     reached = automaton.automaton()
     assert reached is not None
     assert reached.step(reached.start(), ord("a")) == automaton.advance(automaton.start(), SPELLED[b"a"])
+
+
+def test_the_tokens_of_a_text_are_looked_up_only_where_tokens_begin_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = Vocabulary([b"", *[bytes([each]) for each in b"abc"], b"ab", b"bca", b"cab", b"x" * 200], eos=[0])
+    asked: list[bytes] = []
+
+    def noted(self: TokenTexts, text: bytes) -> list[int]:
+        asked.append(text)
+        return ids_of(self, text)
+
+    ids_of = TokenTexts.ids_of
+    monkeypatch.setattr(TokenTexts, "ids_of", noted)
+    text = b"abcab" * 20
+    pieces, at, written = TokenTexts(words).spelling(text, "a test"), 0, []
+    while at < len(text):
+        longest = max((each for each in words.token_bytes if each and text.startswith(each, at)), key=len)
+        assert pieces[at] == longest
+        written.append(pieces[at])
+        at += len(pieces[at])
+    assert b"".join(written) == text
+    assert len(asked) <= 3 * len(text)
