@@ -8,13 +8,14 @@ a literal, of a count and of brackets in the text, rows. There our time to compi
 end of the text, which a limit needs.
 
 Each other curve is a family of schemas with one size that grows: properties, required properties, listed strings,
-numbers and objects, alternatives, tagged alternatives, unique items, dependent names, consequences, nesting, lengths of
-strings, rows of a batch, and ids of the vocabulary. Per size and engine: time to compile, from there to the first mask,
-and the mean and the longest step (mask and advance) along one valid document, in ms of processor time; the median of
-three runs. The last column is the time of this library in parts of that of llguidance, for all of it together: compile,
-first mask and the steps of the document. An engine that refuses a schema, or takes more than ``--budget`` seconds, is
-left out from that size on, with the reason. The sizes that are left when a curve has taken ``--curve-seconds`` are left
-out. Each curve is printed as soon as it is measured. Tables of the vocabulary are made before, by both engines.
+numbers and objects, alternatives, tagged alternatives, unique items, dependent names, consequences, a kind declared
+last, contained items, alternative patterns, nesting, lengths of strings, rows of a batch, and ids of the vocabulary.
+Per size and engine: time to compile, from there to the first mask, and the mean and the longest step (mask and advance)
+along one valid document, in ms of processor time; the median of three runs. The last column is the time of this library
+in parts of that of llguidance, for all of it together: compile, first mask and the steps of the document. An engine
+that refuses a schema, or takes more than ``--budget`` seconds, is left out from that size on, with the reason. The
+sizes that are left when a curve has taken ``--curve-seconds`` are left out. Each curve is printed as soon as it is
+measured. Tables of the vocabulary are made before, by both engines.
 
 A second table has steps of this library near a token limit: per family and size the time until the limit is known, and
 the median and the longest step of a random text within the fewest tokens that the schema allows, and one and a half
@@ -134,6 +135,24 @@ def consequences(count: int) -> Case:
     return Case({"type": "object", "allOf": asked}, {"name3": True, "other": 2, "then name3": 1})
 
 
+def declared_last(count: int) -> Case:
+    """A member that is declared last, of which each value asks for one of the other members."""
+    every = names(count)
+    asked = [{"if": {"properties": {"kind": {"const": name}}}, "then": {"required": [f"of {name}"]}} for name in every]
+    members = {f"of {name}": _WHOLE for name in every} | {"kind": {"enum": every}}
+    schema = {"type": "object", "properties": members, "required": ["kind"], "allOf": asked}
+    return Case(schema, {"of name3": 1, "kind": "name3"})
+
+
+def contained(count: int) -> Case:
+    return Case({"type": "array", "allOf": [{"contains": {"const": each}} for each in range(count)]}, [*range(count)])
+
+
+def patterns(count: int) -> Case:
+    """Alternative patterns that may match anywhere in a string."""
+    return Case({"type": "string", "anyOf": [{"pattern": f"x{each}y"} for each in range(count)]}, "some x3y text")
+
+
 def dependent(count: int) -> Case:
     every = names(count)
     wanted = {name: [following] for name, following in zip(every, [*every[1:], every[0]], strict=True)}
@@ -195,6 +214,9 @@ CURVES: dict[str, tuple[tuple[int, ...], Callable[[int], Case]]] = {
     ),
     "dependent names": ((10, 50, 100), dependent),
     "names with consequences": ((10, 50, 100), consequences),
+    "kind declared last": ((10, 50, 100), declared_last),
+    "contained items": ((10, 50, 100), contained),
+    "alternative patterns": ((5, 20, 80), patterns),
     "nesting": ((5, 20, 80), nested),
     "longest string": ((100, 10_000, 1_000_000), lambda n: Case({"type": "string", "maxLength": n}, "word " * 19)),
     "constant string": ((500, 2000), lambda n: Case({"const": "word " * (n // 5)}, "word " * (n // 5))),

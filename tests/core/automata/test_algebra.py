@@ -134,3 +134,12 @@ def test_operations_keep_to_a_budget() -> None:
         intersection(*lengths, budget=Budget(states=10_000))
     with pytest.raises(BudgetExceeded, match="the choice takes more than 20 states"):
         choice(["abcdefghijklmnopqrstuvwxyz"], budget=Budget(states=20))
+
+
+def test_the_union_of_many_searches_stays_small() -> None:
+    """After one of the texts has been found, what was found of the others makes no difference."""
+    searches = [compile_pattern(f"(?s:.*)x{index}y(?s:.*)") for index in range(20)]
+    found = union(*searches, budget=Budget(states=2000))
+    assert found.states < 100
+    assert found.fullmatch("a x7y b")
+    assert not found.fullmatch("a x7 y b")

@@ -107,7 +107,13 @@ def _language_of(formula: Formula, budget: Budget | None) -> Dfa:
     assert not isinstance(formula, bool)
     if formula[0] == "!":
         return complement(_language_of(formula[1], budget), budget=budget, minimal=False)
-    parts = [_language_of(part, budget) for part in operands(formula)]
+    every = operands(formula)
+    if formula[0] == "|":
+        # Alternatives of one pattern are read together from the beginning.
+        patterns = [part[1] for part in every if not isinstance(part, bool) and part[0] == "pat"]
+        together = ("pat", "|".join([f"(?:{pattern})" for pattern in patterns]))
+        every = (*[part for part in every if isinstance(part, bool) or part[0] != "pat"], *[together][: len(patterns)])
+    parts = [_language_of(part, budget) for part in every]
     if not parts:
         return language(formula, budget)
     return (union if formula[0] == "|" else intersection)(*parts, budget=budget, minimal=False)
