@@ -28,11 +28,12 @@ def missing_after(missing: int, data: bytes) -> int:
 @kept_with_vocabulary
 def missing_by_token(vocabulary: Vocabulary) -> NDArray[np.int8]:
     """``[4, size] int8``: :func:`missing_after` for 0 to 3 missing bytes and each token."""
-    table = np.zeros((4, vocabulary.size), dtype=np.int8)
-    for token, text in enumerate(vocabulary.token_bytes):
-        if not text:
-            table[:, token] = range(4)
-        elif max(text[-3:]) >= 0x80:
-            table[:, token] = [missing_after(missing, text) for missing in range(4)]
+    table = np.arange(4, dtype=np.int8)[:, None].repeat(vocabulary.size, axis=1)
+    begun = np.array([missing_after(0, bytes([byte])) for byte in range(256)], dtype=np.int8)
+    ends, sizes = vocabulary.offsets[1:], np.diff(vocabulary.offsets)
+    for back in (4, 3, 2, 1):
+        at = (sizes >= back).nonzero()[0]
+        byte = vocabulary.flat_bytes.take(ends.take(at) - back)
+        table[:, at] = np.where(byte & 0xC0 == 0x80, np.maximum(table[:, at] - 1, 0), begun.take(byte))
     table.setflags(write=False)
     return table
