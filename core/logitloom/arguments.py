@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -38,14 +39,14 @@ MOST_ROWS: Final = 1 << 20
 
 
 def shown(value: Any) -> str:
-    """A value for a message, cut to 80 characters.
+    """A value for a message, on one line, cut to 80 characters.
 
     Example:
         >>> shown([1, 2])
         '[1, 2]'
     """
     try:
-        text = f"{value!r:.80}"
+        text = re.sub(r"\s*\n\s*", " ", f"{value!r:.80}")
         text.encode()
         return text
     except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
@@ -125,12 +126,14 @@ def ids(value: Any, name: str, error: Error) -> tuple[int, ...]:
 
 
 def about_messages(value: Any) -> str:
-    """A sentence with the remedy, if a value that is no prompt is a chat message, or begins with one; else empty.
+    """The remedy, if what should be a prompt is what a tokenizer returns, or begins with a chat message; else empty.
 
     Example:
         >>> about_messages([{"role": "user", "content": "hi"}])[:45]
         ' Chat messages become token ids with the toke'
     """
+    if isinstance(value, Mapping) and "input_ids" in value:
+        return " Of what a tokenizer returns give the 'input_ids', one list per prompt and without padding."
     while isinstance(value, (list, tuple)) and value:
         value = value[0]
     if not isinstance(value, Mapping) or "role" not in value:

@@ -33,6 +33,13 @@ def nested(levels: int) -> Any:
     return value
 
 
+class SeveralLines:
+    """Shown as models of PyTorch are."""
+
+    def __repr__(self) -> str:
+        return "Model(\n  (layer): Linear\n)"
+
+
 #: Wrong values of every kind. Some are right for some arguments.
 VALUES: dict[str, Any] = {
     "None": None, "True": True, "-1": -1, "0": 0, "2**63": 2**63, "10**400": 10**400, "a half": 0.5,
@@ -42,7 +49,8 @@ VALUES: dict[str, Any] = {
     "a list of NaN": [float("nan")], "an empty table": {}, "a table": {"a": {}}, "a table by numbers": {-1: 1},
     "an object": object(), "a class": type, "a function": len, "an array": np.zeros(3),
     "an array of texts": np.array(["a"]), "a tuple": (1, 2), "a set": {1, 2}, "a range": range(3),
-    "an exception": ValueError("x"), "a deep list": nested(3000), "a list of lists of texts": [["x"]],
+    "an exception": ValueError("x"), "lines": SeveralLines(), "a deep list": nested(3000),
+    "a list of lists of texts": [["x"]],
 }  # fmt: skip
 
 
@@ -262,7 +270,7 @@ def test_any_argument_is_taken_or_refused_with_a_sentence(name: str, argument: s
         try:
             ENTRIES[name].call(**{**ENTRIES[name].given, argument: value})
         except LogitloomError as error:
-            if not re.search(r"[a-z]{2,} .*", str(error)):
+            if not re.search(r"[a-z]{2,} .*", str(error)) or "\n" in str(error):
                 raw[kind] = f"no sentence: {error}"
         except Exception as error:
             if (name, argument, kind) in OWN:

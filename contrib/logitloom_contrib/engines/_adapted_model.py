@@ -7,6 +7,7 @@ from typing import Any
 
 from logitloom import Chain
 from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines._given import NoModel
 
 __all__ = ["adapted"]
 
@@ -30,7 +31,7 @@ def adapted(chain: Chain, model: Any, engine: str, adapter: Callable[[Any], Any]
         return model
     try:
         return adapter(model)
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, NoModel) as error:
         raise NeedsNotMet(
             f"{engine} cannot run {', '.join(chain.labels)} with the {type(model).__name__} that it was given as "
             f"model: {error!s:.200}. Give the engine's model (or a model adapter) as model, and the tokenizer as "

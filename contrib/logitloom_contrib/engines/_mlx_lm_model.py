@@ -13,6 +13,7 @@ from logitloom import Array, Backend
 from logitloom.errors import ModelError
 from logitloom.host.registry import load_backend
 from logitloom_contrib.engines._column_cache import ColumnCache, check_tokens
+from logitloom_contrib.engines._given import read_from
 
 __all__ = ["MlxModel"]
 
@@ -51,7 +52,7 @@ class MlxModel:
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, max_length: int | None = None) -> None:
-        kinds = {type(layer).__name__ for layer in make_prompt_cache(model)}
+        kinds = {type(layer).__name__ for layer in read_from(model, make_prompt_cache, "mlx-lm")}
         if kinds != {KVCache.__name__}:
             raise ModelError(
                 f"{type(model).__module__} keeps caches of the types {sorted(kinds)}; logitloom's loop needs full "

@@ -15,6 +15,7 @@ from logitloom import Array, Backend
 from logitloom.errors import ModelError
 from logitloom.host.registry import load_backend
 from logitloom_contrib.engines._column_cache import ColumnCache, check_tokens
+from logitloom_contrib.engines._given import read_from
 
 __all__ = ["TransformersModel"]
 
@@ -30,12 +31,12 @@ class TransformersModel:
         tokenizer: kept as ``tokenizer`` for callers that want text.
 
     Raises:
-        ModelError: for encoder-decoder models, and for layers whose cache cannot be cropped (sliding windows,
-            recurrent states).
+        ModelError: for what is no model of transformers, for encoder-decoder models, and for layers whose cache cannot
+            be cropped (sliding windows, recurrent states).
     """
 
     def __init__(self, model: Any, tokenizer: Any = None) -> None:
-        config = model.config.get_text_config(decoder=True)
+        config = read_from(model, lambda given: given.config.get_text_config(decoder=True), "transformers")
         name = type(model).__name__
         if getattr(config, "is_encoder_decoder", False):
             raise ModelError(f"{name} is an encoder-decoder model; logitloom's loop runs decoders only.")

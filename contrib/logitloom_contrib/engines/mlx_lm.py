@@ -26,6 +26,7 @@ from logitloom.errors import InvalidContext, NeedsNotMet
 from logitloom.rows import tree as row_state
 from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
+from logitloom_contrib.engines._given import told
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
 from logitloom_contrib.row_tracking import RowTracker
 from logitloom_contrib.row_tracking.forbidden_tokens import ForbiddenTokens
@@ -140,6 +141,11 @@ class MlxProcessor(MadeAnew):
 
     def __call__(self, tokens: Array, logits: Array) -> Array:
         """Process logits ``[1, vocab]`` after ids ``[length]``."""
+        if not isinstance(logits, mx.array) or not isinstance(tokens, mx.array):
+            raise InvalidContext(
+                f"mlx-lm passes ids and logits as arrays of MLX, but they are {told(tokens)} and {told(logits)}. For "
+                f"arrays of another library call chain.process."
+            )
         if logits.ndim != 2 or logits.shape[0] != 1 or tokens.ndim != 1:
             raise InvalidContext(
                 f"mlx-lm passes ids [length] and logits [1, vocab] of one sequence, but they have the shapes "

@@ -20,12 +20,13 @@ from transformers import LogitsProcessorList, StoppingCriteria
 
 from logitloom import Chain, backend_of
 from logitloom.engines import WrittenText, bind, written_text
-from logitloom.errors import NeedsNotMet
+from logitloom.errors import InvalidContext, NeedsNotMet
 from logitloom.generation import Sampled, heal
 from logitloom.generation.sampled import sampled
 from logitloom.host.registry import read_vocabulary
 from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
+from logitloom_contrib.engines._given import number, rows_of_ids, token_ids, told
 from logitloom_contrib.engines._transformers_model import TransformersModel
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
@@ -85,12 +86,15 @@ def to_transformers(
             not call the chain.
         ChainIncomplete: options are missing.
     """
+    if model is not None and not any(hasattr(model, name) for name in ("config", "generation_config", "empty_cache")):
+        raise NeedsNotMet(f"{ENGINE} was given {told(model)} as model. Give the model that generates.")
+    padding, max_length = number(padding, "padding"), number(max_length, "max_length")
     config = getattr(model, "generation_config", None)
     if config is not None:
         _require_called(config.cache_implementation)
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=model)
     own = adapted(chain, model, ENGINE, lambda native: TransformersModel(native, tokenizer))
-    ends = eos if eos is not None else (*_ids(getattr(config, "eos_token_id", None)), *_eos_of(chain))
+    ends = token_ids(eos, "eos") if eos is not None else (*_ids(getattr(config, "eos_token_id", None)), *_eos_of(chain))
     if padding is None:
         known = (getattr(config, "pad_token_id", None), getattr(tokenizer, "pad_token_id", None), *ends)
         padding = next((int(token) for token in known if token is not None), None)
@@ -132,6 +136,11 @@ class _CallRows(MadeAnew):
         return self._binding, self._longest
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if not isinstance(input_ids, torch.Tensor) or not isinstance(scores, torch.Tensor):
+            raise InvalidContext(
+                f"{ENGINE} passes ids and scores as tensors, but they are {told(input_ids)} and {told(scores)}. For "
+                f"arrays of another library call chain.process."
+            )
         if self._watches_beams:
             self._watches_beams = False
             criteria = _criteria_of_beams(sys._getframe(1))
@@ -263,8 +272,13 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         Raises:
             GenerationError: as :func:`logitloom.generation.heal`; two prompts may not differ in the lost tokens alone.
         """
-        rows = np.asarray(input_ids)
-        starts = _starts(rows, self._binding.padding) if attention_mask is None else np.argmax(attention_mask, axis=1)
+        rows = rows_of_ids(input_ids, "input_ids")
+        starts = _starts(rows, self._binding.padding)
+        if attention_mask is not None:
+            given = rows_of_ids(attention_mask, "attention_mask")
+            if given.shape != rows.shape:
+                raise InvalidContext(f"The ids have the shape {rows.shape}, and their attention mask {given.shape}.")
+            starts = np.argmax(given, axis=1)
         first = [0] * len(rows) if starts is None else starts.tolist()
         healed = heal(self.chain, [row[at:].tolist() for row, at in zip(rows, first, strict=True)])
         binding = copy.copy(self._binding)
@@ -287,7 +301,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             sequences: ids ``[rows, length]``, prompts and padding included.
             prompt_length: how many of each row's ids are its prompt, padded.
         """
-        rows = np.asarray(sequences)
+        rows, prompt_length = rows_of_ids(sequences, "sequences"), number(prompt_length, "prompt_length") or 0
         starts = _starts(rows[:, :prompt_length], self._binding.padding)
         first = [0] * len(rows) if starts is None else starts.tolist()
         found = []

@@ -53,6 +53,8 @@ class GGUFFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ModelError(f"A model file is given by its path, but this is a {type(path).__name__}.")
         self.path = os.fspath(path)
         try:
             self._content: NDArray[np.uint8] = np.asarray(np.memmap(self.path, dtype=np.uint8, mode="r"))

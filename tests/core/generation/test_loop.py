@@ -279,6 +279,8 @@ CHAT = [{"role": "user", "content": "hi"}]
 def test_chat_messages_as_a_prompt_are_refused_with_the_chat_template_as_the_remedy(
     model: ToyModel, prompts: Any
 ) -> None:
+    with pytest.raises(GenerationError, match="what a tokenizer returns give the 'input_ids'"):
+        Generator(model)({"input_ids": [[1]], "attention_mask": [[1]]})
     with pytest.raises(GenerationError, match=r"'role'.*tokenizer\.apply_chat_template\(messages, "):
         Generator(model)(prompts)
 

@@ -1,0 +1,91 @@
+"""Checks of what callers give to adapters, where an engine would not check it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from logitloom.errors import InvalidContext, ModelError
+
+__all__ = ["NoModel", "number", "read_from", "rows_of_ids", "token_ids", "told"]
+
+T = TypeVar("T")
+
+
+class NoModel(ModelError):
+    """What was given as a model is none of the engine."""
+
+
+def told(value: Any) -> str:
+    """A value for a message: its type, and the beginning of its first line."""
+    try:
+        line = f"{value!r:.200}".partition("\n")[0]
+    except RecursionError:
+        line = "nested too deeply"
+    return f"a {type(value).__name__} ({line:.80})"
+
+
+def _refused(name: str, wanted: str, value: Any) -> InvalidContext:
+    return InvalidContext(f"The argument {name!r} must be {wanted}, but is {told(value)}.")
+
+
+def number(value: Any, name: str) -> int | None:
+    """A whole number, or None.
+
+    Raises:
+        InvalidContext: it is neither.
+    """
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError:
+        raise _refused(name, "a whole number", value) from None
+
+
+def token_ids(value: Any, name: str) -> tuple[int, ...]:
+    """Token ids.
+
+    Raises:
+        InvalidContext: the value is no collection of whole numbers.
+    """
+    try:
+        if isinstance(value, Iterable) and not isinstance(value, type):
+            return tuple(operator.index(token) for token in value)
+    except TypeError:
+        pass
+    raise _refused(name, "a list of token ids", value)
+
+
+def rows_of_ids(value: Any, name: str) -> NDArray[Any]:
+    """Token ids ``[rows, length]`` on the host.
+
+    Raises:
+        InvalidContext: the value is no array of whole numbers with two axes.
+    """
+    try:
+        found = np.asarray(value)
+    except (ValueError, TypeError, RecursionError):
+        found = np.empty(0)
+    if found.ndim != 2 or found.dtype.kind not in "iub":
+        raise _refused(name, "token ids [rows, length]", value)
+    return found
+
+
+def read_from(model: Any, read: Callable[[Any], T], kind: str) -> T:
+    """What an adapter reads from a model of its engine.
+
+    Raises:
+        NoModel: the object has not what such a model has.
+    """
+    try:
+        if not isinstance(model, type):
+            return read(model)
+        wrong = "it is a class"
+    except (AttributeError, TypeError) as error:
+        wrong = f"{error!s:.100}"
+    raise NoModel(
+        f"The argument 'model' must be a model of {kind}, but is {told(model)}: {wrong}. Give the loaded model."
+    )
