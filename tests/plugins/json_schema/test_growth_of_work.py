@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from logitloom_plugins.json_schema.folds.completion import short_contents
+from logitloom_plugins.json_schema.folds.completion import member_texts, short_contents
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.different_items import items_before
 from logitloom_plugins.json_schema.folds.machine import Machine, accepts, read
@@ -275,3 +275,28 @@ def test_items_that_an_array_must_contain_are_not_searched_for(monkeypatch: pyte
     one_of_two = {"prefixItems": [{"const": 1}], "items": False, "allOf": [{"contains": {"const": 2}}]}
     machine = compile_schema({"type": "array", **one_of_two})
     assert read(machine, b"[") is None
+
+
+def test_members_that_conditions_ask_for_are_added_up_where_they_are_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lower bound on what an object still needs has a member for each condition, so few texts are looked at."""
+    looked_at, after = [], member_texts._after
+    monkeypatch.setattr(member_texts, "_after", lambda *given: looked_at.append(given) or after(*given))
+    found = []
+    for count in (6, 12):
+        asked = [
+            {
+                "if": {"properties": {name: {"const": True}}, "required": [name]},
+                "then": {"required": [f"then {name}"]},
+                "else": {"required": [f"else {name}"]},
+            }
+            for name in names(count)
+        ]
+        others = {f"{kind} {name}": WHOLE for kind in ("then", "else") for name in names(count)}
+        schema = {"properties": {**{name: {"type": "boolean"} for name in names(count)}, **others}, "allOf": asked}
+        automaton = SchemaAutomaton(compile_schema({"type": "object", **schema}))
+        looked_at.clear()
+        text = automaton.completion(automaton.start())
+        assert text is not None
+        assert json.loads(text) == {f"else {name}": 0 for name in names(count)}
+        found.append(len(looked_at))
+    assert found[1] < 8 * found[0]

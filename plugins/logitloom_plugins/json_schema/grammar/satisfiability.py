@@ -25,7 +25,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     conjunction,
     is_atom,
-    listed,
+    only_listed,
     parts_of,
     substitute,
 )
@@ -553,11 +553,7 @@ def _has_plain_value(kind: str, formula: Formula = False) -> bool:
         return all(is_atom(part) and part[0] in _OF_EMPTY[kind] for part in parts_of(formula))
     if formula[0] in _OF_SOME:
         return True
-    parts = parts_of(formula)
-    left = listed(parts, "any")
-    if left is None or not all(part[0] == "any" or (part[0] == "!" and part[1][0] == "any") for part in parts):
-        return False
-    return any(map(encodable, left))
+    return any(map(encodable, only_listed(formula, "any") or ()))
 
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Callable[[Atom], bool]], TruthVector | None]:

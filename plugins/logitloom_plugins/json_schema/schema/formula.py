@@ -29,6 +29,7 @@ __all__ = [
     "negation",
     "nodes_in",
     "of_one_member",
+    "only_listed",
     "operands",
     "parts_of",
     "substitute",
@@ -40,6 +41,8 @@ __all__ = [
 Atom = tuple[Any, ...]
 Formula = bool | Atom
 Element = TypeVar("Element", bound=Hashable)
+#: The elements of lists are strings or numbers, as the kind of the list says; so ``Any``.
+Elements = frozenset[Any]
 #: Of members, whose atoms a function replaces; ``None`` among them: atoms about no certain member, too.
 Names = tuple[str | None, ...]
 #: Operators with several parts: all of them, any of them, exactly one of them.
@@ -281,7 +284,7 @@ def is_atom(formula: Formula) -> TypeGuard[Atom]:
     return not isinstance(formula, bool) and formula[0] not in _OPERATORS
 
 
-def listed(parts: Iterable[Formula], kind: str) -> frozenset[Any] | None:
+def listed(parts: Iterable[Formula], kind: str) -> Elements | None:
     """The elements that conjuncts leave, as far as the conjuncts are lists or negated lists; ``None`` without a list.
 
     Args:
@@ -296,6 +299,14 @@ def listed(parts: Iterable[Formula], kind: str) -> frozenset[Any] | None:
             elif part[0] == "!" and part[1][0] == kind:
                 refused.append(part[1][1])
     return frozenset.intersection(*held).difference(*refused) if held else None
+
+
+def only_listed(formula: Formula, kind: str) -> Elements | None:
+    """The elements that satisfy a formula of nothing but lists and negated lists; ``None`` for any other formula."""
+    parts = parts_of(formula)
+    left = listed(parts, kind)
+    are_lists = all(part[0] == kind or (part[0] == "!" and part[1][0] == kind) for part in parts if left is not None)
+    return left if are_lists else None
 
 
 def memberships(finite: Iterable[tuple[Atom, Iterable[Element]]]) -> dict[Element, frozenset[Atom]]:

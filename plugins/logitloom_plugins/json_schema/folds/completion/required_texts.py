@@ -16,7 +16,7 @@ from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ColonState, ObjectState, State
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, ManyParts
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, ManyParts, is_atom, operands
 
 __all__ = [
     "bytes_from",
@@ -221,10 +221,30 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
         return min([each for each in found if each is not None])
     if operator != "&":
         return 0
-    # The names that parts of the conjunction require directly are all different. Other parts may require equal names.
-    direct = sum([_least_for(texts, plan, part, counted) for part in formula[1] if part[0] == "req"])
-    others = [part for part in formula[1] if part[0] != "req"][:_MOST_PARTS]
-    return max([direct, *[_least_for(texts, plan, part, counted) for part in others]])
+    # The names that parts of the conjunction require directly are all different. Other parts may require equal names:
+    # of these parts so many are added up that have no name in common.
+    direct = [part for part in formula[1] if part[0] == "req"]
+    largest, together = 0, sum([_least_for(texts, plan, part, counted) for part in direct])
+    names = {part[1] for part in direct}
+    for part in [part for part in formula[1] if part[0] in _ASKING and part[0] != "req"][:_MOST_PARTS]:
+        least = _least_for(texts, plan, part, counted)
+        largest = max(largest, least)
+        required = _names_of(part) if least else names
+        if required and names.isdisjoint(required):
+            names |= required
+            together += least
+    return max(largest, together)
+
+
+def _names_of(alternatives: Formula) -> set[str]:
+    """The names of which alternatives require one; none if the alternatives are more than conjunctions of atoms."""
+    found: set[str] = set()
+    for alternative in operands(alternatives):
+        parts = operands(alternative) or (alternative,)
+        if not all(map(is_atom, parts)):
+            return set()
+        found.update([part[1] for part in parts if is_atom(part) and part[0] == "req"])
+    return found
 
 
 def _least_for_part(texts: LocalTexts, plan: ObjectPlan, part: Formula, counted: frozenset[str]) -> int:

@@ -18,7 +18,7 @@ from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueCons
 from logitloom_plugins.json_schema.grammar.objects import ObjectMember
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState, state_in
-from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.schema.formula import Formula, only_listed
 from logitloom_plugins.json_schema.values.moore_machine import encodable
 from logitloom_plugins.json_schema.values.strings import Content
 
@@ -119,13 +119,12 @@ def _demands_within(texts: LocalTexts, frame: Frame) -> Iterator[ValueConstraint
 
 
 def _shortest_listed(formulas: tuple[Formula, ...]) -> bytes | None:
-    """The shortest string of a list that is all that formulas ask for; ``None`` if they ask for anything else.
+    """The shortest string of lists that are all that formulas ask for; ``None`` if they ask for anything else.
 
     Of a list, such as the value of ``const``, no automaton is needed.
     """
-    if len(formulas) != 1 or isinstance(formulas[0], bool) or formulas[0][0] != "any":
-        return None
-    encoded = [text.encode() for text in formulas[0][1] if encodable(text)]
+    texts = only_listed(formulas[0], "any") if len(formulas) == 1 else None
+    encoded = [text.encode() for text in texts or () if encodable(text)]
     return min(encoded, key=lambda text: (len(text), text.translate(ORDER)), default=None)
 
 
