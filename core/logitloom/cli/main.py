@@ -13,11 +13,12 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from logitloom.cli import automaton, check, detect, doctor, generate, kernels, new, plugins, validate
 from logitloom.cli.terminal import complain, harmless, warnings_said
 from logitloom.errors import LogitloomError, LogitloomWarning
+from logitloom.host import registry
 from logitloom.host.entry_points import installed
 
 __all__ = ["main", "parser"]
@@ -40,6 +41,15 @@ class _CommandParser(argparse.ArgumentParser):
             return self.parse_known_intermixed_args(args, namespace)
         finally:
             self._intermixed = False
+
+    def error(self, message: str) -> NoReturn:
+        """As the method of the base class; an option with the name of a processor is told how it is given."""
+        if message.startswith("unrecognized arguments:"):
+            given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in message.split() if word[0] == "-"}
+            for name in sorted(given & {record.name for record in registry.available("processors")}):
+                message += f"\n{name} is a processor: generate takes it as --use {name} --set {name}.OPTION=VALUE, and "
+                message += f"'logitloom plugins {name}' tells its options."
+        super().error(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(harmless(message, sys.stderr if file is None else file), file)

@@ -203,6 +203,13 @@ def require(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> 
         )
 
 
+def _as_list(o: Option, value: Any) -> str:
+    """The remedy for one text where several are expected."""
+    if isinstance(value, str) and o.type_text.startswith("tuple[str, ...]"):
+        return f" Give a list: {[value[:40]]}."
+    return ""
+
+
 def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
     try:
         converted = _convert(o.type, value)
@@ -211,6 +218,7 @@ def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
     except (TypeError, ValueError):
         raise OptionTypeError(
             f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r:.100} ({type(value).__name__})."
+            f"{_as_list(o, value)}"
         ) from None
     if converted is None:
         return converted

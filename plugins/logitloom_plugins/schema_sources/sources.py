@@ -7,7 +7,7 @@ import functools
 import json
 import os
 from enum import Enum
-from typing import Any, Final, get_type_hints, is_typeddict
+from typing import Any, Final, get_origin, get_type_hints, is_typeddict
 
 from logitloom.errors import OptionError
 from logitloom.host.loading import text_or_file
@@ -142,6 +142,8 @@ def _of_type(source: Any) -> Any:
         from pydantic import TypeAdapter, create_model
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
     except ImportError as error:
+        if not isinstance(source, type) and get_origin(source) is None:
+            raise _unreadable(source) from None
         kind = "dataclass" if dataclasses.is_dataclass(source) else "TypedDict" if is_typeddict(source) else "type"
         raise OptionError(
             f"A schema was given as a {kind} ({source!r:.80}), and reading those takes pydantic. Install it with "
@@ -157,7 +159,11 @@ def _of_type(source: Any) -> Any:
             return create_model(source.__name__, **fields).model_json_schema()
         return TypeAdapter(source).json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
-        raise OptionError(
-            f"{source!r:.80} cannot be read as a JSON Schema. Give a dict, JSON text, a path, a pydantic model, a "
-            f"dataclass, a TypedDict, an Enum, or a class of msgspec or attrs."
-        ) from error
+        raise _unreadable(source) from error
+
+
+def _unreadable(source: Any) -> OptionError:
+    return OptionError(
+        f"{source!r:.80} cannot be read as a JSON Schema. Give a dict, JSON text, a path, a pydantic model, a "
+        f"dataclass, a TypedDict, an Enum, or a class of msgspec or attrs."
+    )

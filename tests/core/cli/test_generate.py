@@ -262,3 +262,16 @@ def test_statistics_go_to_standard_error(capsys: pytest.CaptureFixture[str]) -> 
     out, err = capsys.readouterr()
     assert out == "ab"
     assert re.fullmatch(r"\d+ tokens in \d+\.\d\d s, \d+\.\d tokens/s\n", err)
+
+
+def test_an_option_that_is_a_processor_is_told_how_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["generate", "x", "--top-k=5", "--other", "1"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "unrecognized arguments: --top-k=5 --other 1" in said
+    assert said.endswith("--use top_k --set top_k.OPTION=VALUE, and 'logitloom plugins top_k' tells its options.")
+
+
+def test_one_text_where_several_are_expected_is_told_to_be_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "x", "--use", "stop", "--set", "stop.strings=ab"]) == 1
+    assert capsys.readouterr().err.endswith("but is 'ab' (str). Give a list: ['ab'].\n")

@@ -275,3 +275,12 @@ def test_objects_of_a_class_are_closed_unless_it_allows_more() -> None:
 def test_a_keyword_that_is_no_text_is_refused(schema: Any) -> None:
     with pytest.raises(UnsupportedSchema, match="keys of JSON objects are texts"):
         check_keywords(schema, error=False)
+
+
+def test_what_is_no_type_needs_no_pydantic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    for wrong in (5, [{"type": "string"}], sys, len):
+        with pytest.raises(OptionError, match="cannot be read as a JSON Schema. Give a dict, JSON text, a path"):
+            processors.load(("json", {"schema": wrong}))
+    with pytest.raises(OptionError, match="given as a type .*pip install pydantic"):
+        processors.load(("json", {"schema": list[int]}))
