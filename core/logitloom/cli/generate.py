@@ -215,6 +215,9 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
     chain.require(NEEDS, engine="'logitloom generate'", setting=lambda label, name: f"--set {label}.{name}=VALUE")
     whole(arguments.max_tokens, "--max-tokens", OptionError, least=1)
     whole(arguments.seed, "--seed", OptionError)
+    for flag, count in (("--sample", arguments.sample), ("--beams", arguments.beams), ("--return", arguments.returned)):
+        if count is not None:
+            whole(count, flag, OptionError, least=1)
     if arguments.raw and arguments.system:
         raise OptionError("--system belongs to the chat template, which --raw leaves out.")
     for flag, value, owner, what in (

@@ -275,3 +275,9 @@ def test_an_option_that_is_a_processor_is_told_how_it_is_given(capsys: pytest.Ca
 def test_one_text_where_several_are_expected_is_told_to_be_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "x", "--use", "stop", "--set", "stop.strings=ab"]) == 1
     assert capsys.readouterr().err.endswith("but is 'ab' (str). Give a list: ['ab'].\n")
+
+
+@pytest.mark.parametrize("flag", ["--sample", "--beams"])
+def test_numbers_of_sequences_are_named_as_options(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "x", flag, "0"]) == 1
+    assert f"The argument '{flag}' must be a whole number of at least 1, but is 0." in capsys.readouterr().err

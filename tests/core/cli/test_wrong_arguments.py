@@ -32,7 +32,7 @@ WITH_FILE: dict[str, list[str]] = {
     "validate, grammar": ["validate", "--grammar", "{file}"],
     "generate, chain": ["generate", "--chain", "{file}", "--model", "{file}", "Hello"],
     "generate, model": ["generate", "--model", "{file}", "Hello"],
-    "automaton": ["automaton", "fsm", "--set", "fsm.automaton={file}"],
+    "automaton": ["automaton", "a", "--model", "{file}"],
 }
 #: Wrong values of options: each must be told apart from a fault of the command.
 VALUES = ["", "x", "-1", "0", "0.5", "nan", "inf", "1e400", "9" * 30, "[1", "{}", "\x00", "\x1b[31m", "é" * 3000]
@@ -46,12 +46,16 @@ WITH_VALUE: dict[str, list[str]] = {
     "validate, file": ["validate", "{value}"],
     "validate, set": ["validate", "{schema}", "--set", "{value}"],
     "validate, max_states": ["validate", "{schema}", "--set", "max_states={value}"],
-    "automaton": ["automaton", "regex", "--set", "regex.pattern={value}"],
-    "automaton, set": ["automaton", "regex", "--set", "{value}"],
+    "automaton": ["automaton", "{value}"],
+    "automaton, max-states": ["automaton", "a", "--max-states", "{value}"],
+    "automaton, draw": ["automaton", "a", "--draw", "{value}"],
     "plugins": ["plugins", "{value}"],
     "new": ["new", "{value}", "{value}"],
+    "new, name": ["new", "engine", "{value}"],
     "check": ["check", "{value}"],
-    "generate, processor": ["generate", "--processor", "{value}", "--model", "nothing", "Hello"],
+    "generate, processor": ["generate", "--use", "{value}", "--model", "nothing", "Hello"],
+    "generate, sample": ["generate", "--sample", "{value}", "--model", "nothing", "Hello"],
+    "generate, beams": ["generate", "--beams", "{value}", "--model", "nothing", "Hello"],
     "generate, max-tokens": ["generate", "--max-tokens", "{value}", "--model", "nothing", "Hello"],
     "generate, set": ["generate", "--set", "{value}", "--model", "nothing", "Hello"],
     "doctor, server": ["doctor", "--server", "{value}"],
@@ -106,6 +110,12 @@ def test_any_value_of_an_argument_is_taken_or_refused_with_a_sentence(
     for value in VALUES:
         arguments = [given.get(part, part.replace("{value}", value)) for part in WITH_VALUE[name]]
         check(*told(arguments, capsys, monkeypatch), arguments)
+
+
+def test_every_row_is_a_command_but_for_the_wrong_part() -> None:
+    for name, row in {**WITH_FILE, **WITH_VALUE}.items():
+        if name not in ("unknown", "new"):
+            parser().parse_args(["1" if part == "{value}" else part for part in row])
 
 
 def test_every_command_has_a_row() -> None:
