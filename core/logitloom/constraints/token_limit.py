@@ -102,7 +102,7 @@ def row_limits(
                 f"Row {row} may generate {limit} tokens, but the shortest text that {name} allows needs "
                 f"{about}{needed}, end-of-sequence included. Allow at least {needed} tokens (max_tokens, "
                 f"max_new_tokens or max_length), "
-                f"or give the processor finish_within=0 for texts that may be cut."
+                f"or set the option 'finish_within' of {name} to 0 for texts that may be cut."
             )
         limits.append(min(each for each in (own, limit) if each is not None))
     return limits

@@ -58,7 +58,9 @@ def test_a_constraint_that_was_cut_is_told_with_exit_code_3(extra: list[str], ca
 
 def test_a_limit_that_no_text_fits_into_is_an_error_that_names_the_least(capsys: Any) -> None:
     assert main(["generate", "a", *RAW, "--regex", "[a-c]{200}", "--max-tokens", "5"]) == 1
-    assert "Allow at least 68 tokens" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Allow at least 68 tokens" in said
+    assert "or set the option 'finish_within' of regex to 0 for texts that may be cut." in said
     assert main(["generate", "a", *RAW, "--regex", "[a-c]{200}", "--max-tokens", "68"]) == 0
 
 
