@@ -60,3 +60,17 @@ def test_rare_forms_mean_what_they_say(schema: Any, good: list[str], bad: list[s
     machine = compile_schema(schema)
     assert [text for text in good if not accepts(machine, text)] == []
     assert [text for text in bad if accepts(machine, text)] == []
+
+
+def test_a_schema_that_contains_itself_is_refused_with_the_remedy() -> None:
+    schema: dict[str, Any] = {"type": "array"}
+    schema["items"] = {"anyOf": [{"type": "null"}, schema]}
+    with pytest.raises(UnsupportedSchema, match=r"The schema at /items/anyOf/1 contains itself.*'\$ref': '#'"):
+        compile_schema(schema)
+
+
+def test_a_schema_that_stands_in_many_places_is_no_part_of_itself() -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(9):
+        schema = {"type": "object", "properties": {"a": schema, "b": schema, "c": schema}}
+    assert compile_schema(schema).satisfiable

@@ -185,7 +185,8 @@ def of_one_member(formula: Formula) -> tuple[Atom, ...]:
     """The atoms that say the same as a formula about one member of an object; none of any other formula."""
     names = _names_in(formula)
     name = next(iter(names)) if len(names) == 1 else None
-    if name is None:
+    if not isinstance(name, str):
+        # Of an array, or of no certain member.
         return ()
 
     def present(atom: Atom) -> Formula:

@@ -38,6 +38,8 @@ _MAP: Final = ("$defs", "definitions", "dependencies", "dependentSchemas", "patt
 #: A value of a JSON document. Each reader checks the type of the value that it reads, so ``Any``.
 JSONValue = Any
 
+#: From so many subschemas on it is looked at whether the schema contains itself.
+_MANY_SUBSCHEMAS: Final = 4096
 #: A schema without these keywords has no subschemas, no name to which others can refer, and no base of its own.
 _PLACED: Final = frozenset(
     (*_ONE, *_LIST, *_MAP, "$schema", "id", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
@@ -185,6 +187,30 @@ def asserting_only(schema: JSONValue, formats: str, inherited: Dialect | None = 
     return copied
 
 
+def _check_finite(root: SchemaNode) -> None:
+    """Raise if a schema, a Python object, is part of itself."""
+    #: The schemas around the one that is looked at, each with those of its parts that have not been looked at.
+    around: list[tuple[JSONValue, str, Iterator[tuple[str, JSONValue]]]] = []
+    opened, finite = set[int](), set[int]()
+    below: tuple[str, JSONValue] | None = (root.pointer, root.schema)
+    while below is not None or around:
+        if below is None:
+            finite.add(id(around[-1][0]))
+            opened.discard(id(around.pop()[0]))
+        else:
+            pointer, schema = below
+            if id(schema) in opened:
+                raise UnsupportedSchema(
+                    f"The schema at {pointer} contains itself: it is the same object as a schema around it, so it has "
+                    f"no JSON text. Write a reference in its place, such as {{'$ref': '#'}}."
+                )
+            if isinstance(schema, dict) and id(schema) not in finite:
+                opened.add(id(schema))
+                around.append((schema, pointer, subschemas(schema)))
+        relative, part = next(around[-1][2], ("", None)) if around else ("", None)
+        below = (around[-1][1] + relative, part) if relative else None
+
+
 class Document:
     """A schema document: its nodes by number, its references resolved.
 
@@ -250,6 +276,8 @@ class Document:
             count += 1
             if count % 256 == 0:
                 self.tracker.check_time()
+            if count == _MANY_SUBSCHEMAS:
+                _check_finite(root)
             schema, base, dialect = node.schema, node.base, node.dialect
             if not isinstance(schema, dict):
                 continue
