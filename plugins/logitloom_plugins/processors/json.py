@@ -187,10 +187,10 @@ class Json(ConstraintProcessor):
             return self._table(document, self.strict is not False or self.engine == "auto"), None
         except (BudgetExceeded, UnsupportedSchema, UnsupportedPattern) as error:
             # A schema that is malformed has no keywords that only this engine cannot enforce.
-            malformed = isinstance(error, UnsupportedSchema) and not error.problems
+            if self.engine == "table" or (isinstance(error, UnsupportedSchema) and not error.problems):
+                raise
             # The engine looks at the rest of a listed text in each step.
-            too_long = clock.remaining <= 0 or _longest_listed(document) > self.max_states
-            if self.engine == "table" or malformed or too_long:
+            if clock.remaining <= 0 or _longest_listed(document) > self.max_states:
                 raise
             try:
                 with at_most(clock.remaining):

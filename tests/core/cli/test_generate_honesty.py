@@ -15,21 +15,9 @@ from logitloom.cli.generate import parse_setting
 from logitloom.cli.main import main
 from logitloom.cli.terminal import complain, harmless
 from logitloom.errors import OptionError
-from tests.core.automata.vocabularies import mixed
-from tests.oracles.toy_model import ToyModel
+from tests.core.cli.toy import WORDS, Toy
 
-WORDS = mixed()
 RAW = ["--loader", "toy", "--raw"]
-
-
-class Tokenizer:
-    def encode(self, text: str) -> list[int]:
-        return [2 + byte for byte in text.encode()]
-
-
-class Toy(ToyModel):
-    vocabulary = WORDS
-    tokenizer = Tokenizer()
 
 
 class Terminal(io.StringIO):

@@ -10,21 +10,9 @@ import pytest
 from logitloom import load_backend, processors
 from logitloom.cli.main import main
 from logitloom.generation import Generator, SoftBan
-from tests.core.automata.vocabularies import mixed
-from tests.oracles.toy_model import ToyModel
+from tests.core.cli.toy import WORDS, Toy
 
-WORDS = mixed()
 RAW = ["--loader", "toy", "--raw", "--max-tokens", "12"]
-
-
-class Tokenizer:
-    def encode(self, text: str) -> list[int]:
-        return [2 + byte for byte in text.encode()]
-
-
-class Toy(ToyModel):
-    vocabulary = WORDS
-    tokenizer = Tokenizer()
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from logitloom import processors
 from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema.folds.machine import accepts
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
@@ -66,7 +67,7 @@ def test_a_schema_that_contains_itself_is_refused_with_the_remedy() -> None:
     schema: dict[str, Any] = {"type": "array"}
     schema["items"] = {"anyOf": [{"type": "null"}, schema]}
     with pytest.raises(UnsupportedSchema, match=r"The schema at /items/anyOf/1 contains itself.*'\$ref': '#'"):
-        compile_schema(schema)
+        processors.load(("json", {"schema": schema}))
 
 
 def test_a_schema_that_stands_in_many_places_is_no_part_of_itself() -> None:
