@@ -44,7 +44,6 @@ __all__ = [
     "member_effects",
     "most_needed",
     "next_members",
-    "omit_most",
     "skip",
     "start_object",
     "without",
@@ -344,20 +343,6 @@ def omit(plans: ObjectPlans, frame: ObjectFrame, target: int) -> ObjectFrame | N
         return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] in omitted else atom
 
     return _settled(plans, frame, target, frame.length, frame.missing, value, names)
-
-
-def omit_most(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame:
-    """The frame after as many of the next declared names are omitted as may be, one after the other."""
-    found, target = frame, next_required(frame)
-    least, most = frame.position, target
-    while least < most:
-        reached = omit(plans, frame, target)
-        if reached is None:
-            most = target - 1
-        else:
-            found, least = reached, target
-        target = (least + most + 1) // 2
-    return found
 
 
 def next_required(frame: ObjectFrame) -> int:

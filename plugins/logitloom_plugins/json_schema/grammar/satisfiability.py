@@ -439,7 +439,14 @@ class Satisfiability:
         while not (self._known.get(current) or self.end(current) is not None):
             way.append(current)
             self._count_work("open objects and arrays")
-            plan, ahead = current.plan, objects.omit_most(self, current)
+            plan, ahead = current.plan, objects.omit(self, current, objects.next_required(current))
+            if ahead is None:
+                # Searches from the frames between, each of which leaves out one name more, come by here.
+                *between, ahead = self._leaving_out(current)
+                way += between
+                if self._known.get(ahead):
+                    current = ahead
+                    continue
             if ahead.position < len(plan.names):
                 key: Label | None = ("name", plan.names[ahead.position])
             else:
@@ -450,6 +457,16 @@ class Satisfiability:
             current = min(after, key=self.effort)
         self._known.update(dict.fromkeys([*way, current], True))
         return True
+
+    def _leaving_out(self, frame: ObjectFrame) -> list[ObjectFrame]:
+        """A frame, and those after one more declared name is left out each, until one must come or a frame is known."""
+        found = [frame]
+        while not self._known.get(found[-1]):
+            following = objects.skip(self, found[-1]) if found[-1].position < len(frame.plan.names) else None
+            if following is None or self._known.get(following) is False:
+                break
+            found.append(following)
+        return found
 
     def _is_filled_soon(self, frame: ArrayFrame) -> Inquiry[bool]:
         """Whether an array of any length may be closed after an item for each of the items that it must contain."""

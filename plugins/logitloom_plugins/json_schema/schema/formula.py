@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
 
 __all__ = [
@@ -142,7 +142,7 @@ class ManyParts(tuple[Formula, ...]):
         if "_mentioning" not in vars(self):
             self._mentioning, self._places = {}, range(len(self))
             for index, part in enumerate(self):
-                for name in _names_in(part):
+                for name in dict.fromkeys(_names_in(part)):
                     self._mentioning.setdefault(name, []).append(index)
 
     def changed(self, by: Mapping[int, Sequence[Formula]]) -> tuple[Formula, ...]:
@@ -159,9 +159,8 @@ class ManyParts(tuple[Formula, ...]):
         return found
 
 
-def _names_in(formula: Formula) -> set[str | int | None]:
-    """The names of the members that the atoms of a formula are about."""
-    found: set[str | int | None] = set()
+def _names_in(formula: Formula) -> Iterator[str | int | None]:
+    """Yield the names of the members that the atoms of a formula are about, some of them several times."""
     pending = [formula]
     while pending:
         part = pending.pop()
@@ -169,24 +168,23 @@ def _names_in(formula: Formula) -> set[str | int | None]:
             continue
         kind = part[0]
         if kind not in _OPERATORS:
-            found.add(part[1] if kind in _NAMED else None)
+            yield part[1] if kind in _NAMED else None
         elif kind == "!":
             pending.append(part[1])
         elif kind == "?":
             selection = Selection.of(part)
-            found.add(selection.member)
+            yield selection.member
             pending += [selection.whole, *selection.cases]
         else:
             pending += part[1]
-    return found
 
 
 def of_one_member(formula: Formula) -> tuple[Atom, ...]:
     """The atoms that say the same as a formula about one member of an object; none of any other formula."""
     names = _names_in(formula)
-    name = next(iter(names)) if len(names) == 1 else None
-    if not isinstance(name, str):
-        # Of an array, or of no certain member.
+    name = next(names, None)
+    # In an array there are indices.
+    if not isinstance(name, str) or any(other != name for other in names):
         return ()
 
     def present(atom: Atom) -> Formula:
@@ -412,9 +410,10 @@ def substitute(formula: Formula, value: Callable[[Atom], Formula], names: Names 
 def _replaced(kind: str, parts: ManyParts, changed: Mapping[int, Formula], neutral: bool) -> Formula:
     """A long conjunction or disjunction of which some parts are replaced, with what is known of the other parts."""
     by: dict[int, list[Formula]] = {index: [] for index in changed}
-    kept = [part for index, part in enumerate(parts) if index not in changed]
-    for index, result in changed.items():
-        if not isinstance(result, bool):
+    new = [(index, result) for index, result in changed.items() if not isinstance(result, bool)]
+    if new:
+        kept = [part for index, part in enumerate(parts) if index not in changed]
+        for index, result in new:
             for part in result[1] if result[0] == kind else (result,):
                 if negation(part) in kept:
                     return not neutral
