@@ -113,9 +113,10 @@ def _language_of(formula: Formula, budget: Budget | None) -> Dfa:
         patterns = [part[1] for part in every if not isinstance(part, bool) and part[0] == "pat"]
         together = ("pat", "|".join([f"(?:{pattern})" for pattern in patterns]))
         every = (*[part for part in every if isinstance(part, bool) or part[0] != "pat"], *[together][: len(patterns)])
-    parts = [_language_of(part, budget) for part in every]
-    if not parts:
+    if not every:
         return language(formula, budget)
+    # Small automata first, because each further automaton is multiplied with the product of those before.
+    parts = sorted([_language_of(part, budget) for part in every], key=lambda dfa: dfa.states)
     return (union if formula[0] == "|" else intersection)(*parts, budget=budget, minimal=False)
 
 
