@@ -517,7 +517,12 @@ class _PositionBuilder:
             for part_first, part_last, part_nullable in reversed([self.build(part) for part in node.parts]):
                 if part_last and first:
                     self.connect(part_last, first)
-                first = part_first | first if part_nullable and first else part_first
+                if part_nullable and first:
+                    first = part_first | first
+                    # The sets of optional parts in a row take more memory than time.
+                    self.spend(len(first), len(first))
+                else:
+                    first = part_first
                 if nullable:
                     lasts.append(part_last)
                 nullable = nullable and part_nullable
