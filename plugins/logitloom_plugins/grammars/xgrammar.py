@@ -77,7 +77,8 @@ class XGrammar:
             text = f"{_NAME} does not enforce these keywords: {listed}."
             if strict:
                 refusal = UnsupportedSchema(
-                    f"{text} Change the schema, use another engine, or set the option 'strict' to false to leave them out."
+                    f"{text} Change the schema, use another engine, or set the option 'strict' to false to leave them "
+                    f"out."
                 )
                 refusal.problems = tuple(found)
                 raise refusal

@@ -171,7 +171,8 @@ def _compiled(
         keywords.refuse(document.nodes[number], "uniqueItems", _NOT_DISTINCT)
     problems = keywords.problems
     if problems and options.strict:
-        error = UnsupportedSchema(f"{_said(problems)} Remove them, or set the option 'strict' to false to go on without them.")
+        remedy = "Remove them, or set the option 'strict' to false to go on without them."
+        error = UnsupportedSchema(f"{_said(problems)} {remedy}")
         error.problems = tuple((keyword, f"#{pointer}", why) for (pointer, keyword), why in problems.items())
         raise error
     if problems:
