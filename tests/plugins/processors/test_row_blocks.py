@@ -50,4 +50,8 @@ def test_blocks_of_rows_change_nothing(
     found = processed(logits)
     np.testing.assert_array_equal(np.isneginf(found), np.isneginf(alone))
     np.testing.assert_array_equal(found, alone)
-    assert blocks == ([3, 3, 1] if backend.on_host else [7])
+    if backend.on_host:
+        assert blocks == [3, 3, 1]
+    else:
+        # A library that compiles the step may have it from an earlier case.
+        assert set(blocks) <= {7}
