@@ -22,6 +22,7 @@ from logitloom_plugins.json_schema.grammar.members import (
 )
 from logitloom_plugins.json_schema.grammar.names import Name
 from logitloom_plugins.json_schema.schema.formula import (
+    NAMED,
     Atom,
     Formula,
     Names,
@@ -51,7 +52,6 @@ __all__ = [
 
 #: Cached members of one plan.
 _MOST_REMEMBERED: Final = 1 << 14
-_NAMED = frozenset(("prop", "req"))
 _OBJECT_HARD = frozenset(("prop", "patp", "addl", "names", "req", "minp", "maxp"))
 
 
@@ -340,7 +340,7 @@ def omit(plans: ObjectPlans, frame: ObjectFrame, target: int) -> ObjectFrame | N
     def value(atom: Atom) -> Formula:
         if atom[0] == "?":
             return substitute(Selection.of(atom).whole, value) if Selection.of(atom).member in omitted else atom
-        return atom[0] == "prop" if atom[0] in ("prop", "req") and atom[1] in omitted else atom
+        return atom[0] == "prop" if atom[0] in NAMED and atom[1] in omitted else atom
 
     return _settled(plans, frame, target, frame.length, frame.missing, value, names)
 
@@ -370,7 +370,7 @@ def _settled(
     if new:
         missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
         # Atoms about declared names that have come are dropped: after them, frames on different ways are equal.
-        before = [a for a in plan.hard if a[0] not in _NAMED or plan.index.get(a[1], position) >= position]
+        before = [a for a in plan.hard if a[0] not in NAMED or plan.index.get(a[1], position) >= position]
         plan = plans.object_plan(plan.names, plan.tracked, plan.keys.key, (*before, *new))
     return ObjectFrame(plan, position, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
 

@@ -442,11 +442,11 @@ class Satisfiability:
             plan, ahead = current.plan, objects.omit(self, current, objects.next_required(current))
             if ahead is None:
                 # Searches from the frames between, each of which leaves out one name more, come by here.
-                *between, ahead = self._leaving_out(current)
+                between = self._leaving_out(current)
                 way += between
+                ahead = between[-1]
                 if self._known.get(ahead):
-                    current = ahead
-                    continue
+                    break
             if ahead.position < len(plan.names):
                 key: Label | None = ("name", plan.names[ahead.position])
             else:
@@ -462,7 +462,7 @@ class Satisfiability:
         """A frame, and those after one more declared name is left out each, until one must come or a frame is known."""
         found = [frame]
         while not self._known.get(found[-1]):
-            following = objects.skip(self, found[-1]) if found[-1].position < len(frame.plan.names) else None
+            following = objects.skip(self, found[-1])
             if following is None or self._known.get(following) is False:
                 break
             found.append(following)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, Final, NamedTuple, TypeGuard, TypeVar, cast
 
 __all__ = [
+    "NAMED",
     "Atom",
     "Formula",
     "ManyParts",
@@ -49,7 +50,7 @@ Names = tuple[str | None, ...]
 _JOINING: Final = frozenset("&|1")
 _OPERATORS: Final = _JOINING | frozenset("!?")
 #: Atoms about one member, by its name.
-_NAMED: Final = frozenset(("prop", "req"))
+NAMED: Final = frozenset(("prop", "req"))
 #: From so many parts on it pays to remember which of them mention a name.
 _MANY: Final = 16
 
@@ -168,7 +169,7 @@ def _names_in(formula: Formula) -> Iterator[str | int | None]:
             continue
         kind = part[0]
         if kind not in _OPERATORS:
-            yield part[1] if kind in _NAMED else None
+            yield part[1] if kind in NAMED else None
         elif kind == "!":
             pending.append(part[1])
         elif kind == "?":
@@ -304,8 +305,9 @@ def only_listed(formula: Formula, kind: str) -> Elements | None:
     """The elements that satisfy a formula of nothing but lists and negated lists; ``None`` for any other formula."""
     parts = parts_of(formula)
     left = listed(parts, kind)
-    are_lists = all(part[0] == kind or (part[0] == "!" and part[1][0] == kind) for part in parts if left is not None)
-    return left if are_lists else None
+    if left is None or not all(part[0] == kind or (part[0] == "!" and part[1][0] == kind) for part in parts):
+        return None
+    return left
 
 
 def memberships(finite: Iterable[tuple[Atom, Iterable[Element]]]) -> dict[Element, frozenset[Atom]]:

@@ -108,11 +108,11 @@ def _language_of(formula: Formula, budget: Budget | None) -> Dfa:
     if formula[0] == "!":
         return complement(_language_of(formula[1], budget), budget=budget, minimal=False)
     every = operands(formula)
-    if formula[0] == "|":
+    patterns = [part for part in every if is_atom(part) and part[0] == "pat"]
+    if formula[0] == "|" and len(patterns) > 1:
         # Alternatives of one pattern are read together from the beginning.
-        patterns = [part[1] for part in every if not isinstance(part, bool) and part[0] == "pat"]
-        together = ("pat", "|".join([f"(?:{pattern})" for pattern in patterns]))
-        every = (*[part for part in every if isinstance(part, bool) or part[0] != "pat"], *[together][: len(patterns)])
+        one: Atom = ("pat", "|".join([f"(?:{part[1]})" for part in patterns]))
+        every = (*[part for part in every if part not in patterns], one)
     if not every:
         return language(formula, budget)
     # Small automata first, because each further automaton is multiplied with the product of those before.
