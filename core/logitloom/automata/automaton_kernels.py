@@ -240,17 +240,20 @@ class AutomatonKernels(Protocol):
         """
         ...
 
-    def determinize(self, automaton: PositionTables, limit: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    def determinize(
+        self, automaton: PositionTables, limit: int, most_held: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Subset construction.
 
         Args:
             automaton: the position automaton of a pattern.
             limit: the construction stops when there are more states.
+            most_held: the construction stops when the states have more positions, all together.
 
         Returns:
             Next states ``[states, classes]``, -1 for none, and ``[states]`` whether a state accepts. States are
-            numbered in the order in which they are found, class by class. All rows are complete unless there are more
-            than ``limit`` states.
+            numbered in the order in which they are found, class by class. There are no states if the construction
+            stops.
         """
         ...
 

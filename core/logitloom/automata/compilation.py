@@ -39,10 +39,11 @@ __all__ = ["compile_automaton", "compile_pattern", "compile_tree", "compile_tree
 _NO_PLAIN_TEXT: Final = re.compile(r"[\\.^$*+?{}\[\]()\ud800-\udfff]")
 
 #: Limits up to which an automaton is built whole: its states over characters, these states times the positions of the
-#: pattern, and its states over bytes. Whether the automaton is whole or lazy must depend on the pattern alone, because
-#: a state of one kind has no meaning for the other kind.
+#: pattern, the positions that are in these states, and its states over bytes. Whether the automaton is whole or lazy
+#: must depend on the pattern alone, because a state of one kind has no meaning for the other kind.
 _WHOLE_STATES: Final = 2000
 _WHOLE_WORK: Final = 1 << 22
+_WHOLE_HELD: Final = 1 << 13
 _WHOLE_BYTE_STATES: Final = 1 << 16
 #: Limits for patterns with counted repeats: positions, and states if a character can be read at several positions. If
 #: each character determines its position there are about as many states as positions, otherwise often far more, and
@@ -130,7 +131,7 @@ def compile_tree_automaton(tree: Node, pattern: str, *, budget: Budget | None = 
     """
     tracker = _tracker(pattern, budget)
     return stored_automaton(
-        lambda: ("cheap tree", _WHOLE_AMBIGUOUS, *_described(tree), *_limits(tracker)),
+        lambda: ("cheap tree", _WHOLE_AMBIGUOUS, _WHOLE_HELD, *_described(tree), *_limits(tracker)),
         lambda: _cheap(_subsets(tree, pattern, 0, tracker), tracker),
     )
 
@@ -171,7 +172,7 @@ def compile_automaton(pattern: str, flags: int = 0, *, budget: Budget | None = N
     """
     tracker = _tracker(pattern, budget)
     return stored_automaton(
-        lambda: ("cheap", _WHOLE_AMBIGUOUS, pattern, int(flags), *_limits(tracker)),
+        lambda: ("cheap", _WHOLE_AMBIGUOUS, _WHOLE_HELD, pattern, int(flags), *_limits(tracker)),
         lambda: _whole_where_cheap(pattern, flags, tracker),
     )
 
@@ -192,7 +193,7 @@ def _cheap(found: tuple[Subsets | ContextSubsets, Alphabet], tracker: BudgetTrac
     limit = min(_WHOLE_STATES, _WHOLE_WORK // positions, tracker.budget.states)
     if subsets.nfa.order.exist and not (positions <= _WHOLE_COUNTED and subsets.is_deterministic):
         limit = 0 if positions > _WHOLE_COUNTED else min(limit, _WHOLE_AMBIGUOUS)
-    table = None if limit < positions // 2 else determinize(subsets, tracker, limit)
+    table = None if limit < positions // 2 else determinize(subsets, tracker, limit, _WHOLE_HELD)
     if table is not None:
         try:
             return letters.expand(*table, tracker.narrowed(_WHOLE_BYTE_STATES))

@@ -440,12 +440,12 @@ def _forget(many: int, ragged: Any, sets: Any, columns: Any) -> None:  # pragma:
 
 @compiled(
     types.Tuple((types.int32[:, ::1], types.boolean[::1]))(
-        types.Tuple((_INTS, _RAGGED, _INTS, _RAGGED, types.int64)), types.int64
+        types.Tuple((_INTS, _RAGGED, _INTS, _RAGGED, types.int64)), types.int64, types.int64
     ),
     cache=True,
     nogil=True,
 )
-def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
+def determinize(automaton: Any, limit: int, most_held: int) -> tuple[Any, Any]:  # pragma: no cover - compiled
     """See :meth:`logitloom.automata.automaton_kernels.AutomatonKernels.determinize`."""
     first, following, set_at, ragged, classes = automaton
     one, none = np.uint64(1), np.uint64(0)
@@ -466,8 +466,15 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
     for position in first:
         subsets[0, position >> 6] |= one << np.uint64(position & 63)
     numbers[slot_of(subsets, 0, numbers)] = 0
-    count, at = 1, 0
+    count, at, held = 1, 0, 0
     while at < count <= limit:
+        for rest in subsets[at]:
+            while rest != none:
+                rest &= rest - one
+                held += 1
+        if held > most_held:
+            count = limit + 1
+            break
         many = _follow(subsets[at], following, set_at, ragged, sets, columns)
         for column in range(classes):
             if holds[column] == 0:
@@ -494,6 +501,7 @@ def determinize(automaton: Any, limit: int) -> tuple[Any, Any]:  # pragma: no co
                 break
         _forget(many, ragged, sets, columns)
         at += 1
+    count = 0 if count > limit else count
     accepting = np.empty(count, dtype=np.bool_)
     for state in range(count):
         accepting[state] = subsets[state, 0] & one != none

@@ -207,13 +207,13 @@ def test_thousands_of_sets_of_characters_are_divided_within_the_budget() -> None
         HighPartition(sets, BudgetTracker(Budget(table_bytes=1000)))
 
 
-def subsets(pattern: str, states: int = 100_000) -> tuple[Any, Any]:
+def subsets(pattern: str, states: int = 100_000, held: int = 1 << 40) -> tuple[Any, Any]:
     """Subset construction of a pattern, compiled and plain."""
     nfa = position_automaton(parse_pattern(pattern), BudgetTracker(), lambda part: UnsupportedPattern(part.name))
     letters = alphabet(nfa.sets, BudgetTracker())
     automaton = Subsets(nfa._replace(order=RedundantCopies([])), letters.members, letters.classes)
     kernels = cast(AutomatonKernels, load_kernels())
-    found = determinize._compiled(automaton, kernels, states)
+    found = determinize._compiled(automaton, kernels, states, held)
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(determinize, "automaton_kernels", lambda work=0: None)
         return found, determinize.determinize(automaton, BudgetTracker())
@@ -239,7 +239,9 @@ def test_subset_construction_of_practical_patterns(pattern: str) -> None:
 
 def test_a_subset_construction_ends_at_its_limit() -> None:
     assert len(subsets("(a|b)*a(a|b){9}", states=1024)[0].rows) == 1024
-    assert len(subsets("(a|b)*a(a|b){9}", states=1023)[0].rows) > 1023
+    assert not len(subsets("(a|b)*a(a|b){9}", states=1023)[0].rows)
+    assert len(subsets("(?:a|bc){10}", states=1000, held=31)[0].rows) == 21
+    assert not len(subsets("(?:a|bc){10}", states=1000, held=30)[0].rows)
     with pytest.raises(BudgetExceeded, match="more than 1000 states"):
         compile_pattern("(a|b)*a(a|b){9}", budget=Budget(states=1000))
 

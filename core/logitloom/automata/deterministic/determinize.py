@@ -6,6 +6,7 @@ References:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from itertools import accumulate, chain
 from typing import Any, Final, NamedTuple
@@ -43,16 +44,20 @@ class ClassTable(NamedTuple):
     accepting: list[bool] | NDArray[np.bool_]
 
 
-def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: int | None = None) -> ClassTable | None:
+def determinize(
+    automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: int | None = None, most_held: int = sys.maxsize
+) -> ClassTable | None:
     """The table of all reachable states of a subset automaton.
 
     Args:
         automaton: the subset automaton.
         tracker: the budget tracker.
         limit: the largest number of states; default: the budget's number, above which an error is raised.
+        most_held: the largest number of positions of all states together.
 
     Returns:
-        The table, with states in breadth-first order, class by class; ``None`` if there are more than ``limit`` states.
+        The table, with states in breadth-first order, class by class; ``None`` if there are more than ``limit`` states,
+        or if these have more than ``most_held`` positions.
         The result depends on the pattern alone, not on the time.
 
     Raises:
@@ -61,8 +66,8 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
     if isinstance(automaton, Subsets) and automaton.count >= _LEAST_POSITIONS and automaton.is_unordered:
         kernels = automaton_kernels()
         most = tracker.budget.states if limit is None else limit
-        found = None if kernels is None else _compiled(automaton, kernels, most)
-        if found is not None and len(found.rows) <= most:
+        found = None if kernels is None else _compiled(automaton, kernels, most, most_held)
+        if found is not None and len(found.rows):
             return found
         if found is not None and limit is not None:
             return None
@@ -71,7 +76,7 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
     rows = []
     accepting = []
     countdown = _CHECK_EVERY
-    size = 0
+    size = held = 0
     for state in queue:
         accepting.append(automaton.accepts(state))
         targets, group_of = automaton.targets(state)
@@ -85,9 +90,10 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
         numbers.append(DEAD)  # index -1
         rows.append([numbers[group] for group in group_of])
         positions = automaton.size(state)
+        held += positions
         size += _STATE_BYTES + _POSITION_BYTES * positions + _CLASS_BYTES * automaton.classes
         countdown -= 1 + positions // 16
-        if limit is not None and len(queue) > limit:
+        if held > most_held or (limit is not None and len(queue) > limit):
             return None
         if countdown < 0:
             countdown = _CHECK_EVERY
@@ -97,10 +103,10 @@ def determinize(automaton: SubsetAutomaton[Any], tracker: BudgetTracker, limit: 
     return ClassTable(rows, accepting)
 
 
-def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int) -> ClassTable | None:
+def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int, most_held: int) -> ClassTable | None:
     """:func:`determinize` by the kernel; ``None`` if it could take long, because the kernel cannot check the budget.
 
-    If there are more than ``most`` states, some of them are missing.
+    The table is empty if there are more than ``most`` states or if these have more than ``most_held`` positions.
     """
     nfa, classes = automaton.nfa, automaton.classes
     if len(nfa.set_at) > _MOST_STEPS or len(nfa.sets) * classes * (len(nfa.set_at) // 64 + 1) > _MOST_WORDS:
@@ -118,10 +124,10 @@ def _compiled(automaton: Subsets, kernels: AutomatonKernels, most: int) -> Class
         classes,
     )
     try:
-        table, accepting = kernels.determinize(positions, limit)
+        table, accepting = kernels.determinize(positions, limit, most_held)
     except KernelFailed:
         return None
-    return ClassTable(table, accepting) if len(table) <= limit or limit == most else None
+    return ClassTable(table, accepting) if len(table) or limit == most else None
 
 
 def _ragged(parts: Iterable[Iterable[int]], sizes: list[int]) -> Ragged:

@@ -35,6 +35,8 @@ LARGE = [
     r"\bfoo\b.{0,100}é.{0,100}x\b",
     ".{0,20000}",
 ]
+#: A search for words: after each character the states hold a position of each word.
+SEARCH = ".*(?:" + "|".join(f"{first}{second}word" for first in "abcdefgh" for second in "abcdefgh") + ").*"
 
 
 def lazy(pattern: str, flags: int = 0) -> LazyDfa:
@@ -133,11 +135,22 @@ def test_small_patterns_are_built_whole(pattern: str) -> None:
     assert isinstance(compile_automaton(pattern), Dfa)
 
 
+def test_a_construction_ends_where_the_states_have_many_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    visited = []
+    original = subsets.Subsets.targets
+    monkeypatch.setattr(subsets.Subsets, "targets", lambda *given: visited.append(given) or original(*given))
+    found = compile_automaton(SEARCH)
+    assert isinstance(found, LazyDfa)
+    assert compile_pattern(SEARCH).states > 4 * len(visited)
+    for text in ("", "abword", "- abword -", "a bword", "hhwor"):
+        assert found.fullmatch(text) == expected(SEARCH, 0, text)
+
+
 @pytest.mark.extras
 @pytest.mark.skipif(load_kernels() is None, reason="no compiled kernels are installed")
 @pytest.mark.parametrize(
     "pattern",
-    [*LARGE, r"[a-z]{1,200}", r"(?:a|b|cd|ef|gh|ij|kl|mn)*x(?:ab|cd|ef|gh)y", r"(?:a|b)*a(?:a|b){9}(?:xy){9}"],
+    [*LARGE, SEARCH, r"[a-z]{1,200}", r"(?:a|b|cd|ef|gh|ij|kl|mn)*x(?:ab|cd|ef|gh)y", r"(?:a|b)*a(?:a|b){9}(?:xy){9}"],
 )
 def test_which_of_the_two_it_is_does_not_depend_on_kernels(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_kernels = compile_automaton(pattern)
