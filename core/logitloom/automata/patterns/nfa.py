@@ -12,7 +12,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Final, NamedTuple
@@ -45,6 +45,7 @@ _EDGE_BYTES: Final = 32
 _SHARED: Final = 8
 _NONE: Final[frozenset[int]] = frozenset()
 _END: Final = frozenset((END_POSITION,))
+_NO_POSITIONS: Final[NDArray[np.int64]] = np.zeros(0, dtype=np.int64)
 
 Positions = frozenset[int]
 Ranges = tuple[range, ...]
@@ -84,6 +85,18 @@ class NextPositions(NamedTuple):
     sources: NDArray[np.int64]
     targets: NDArray[np.int64]
     alike: NDArray[np.int64]
+
+    def chosen(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``[positions]``: of the positions after each position the one of the largest size; of several the first.
+
+        Args:
+            sizes: ``[positions]``, not negative.
+        """
+        count = len(self.alike)
+        best = np.full(count, -1, dtype=np.int64)
+        np.maximum.at(best, self.sources, sizes.take(self.targets) * count + (count - 1 - self.targets))
+        found: NDArray[np.int64] = np.where(best < 0, END_POSITION, count - 1 - best % count).take(self.alike)
+        return found
 
 
 class FollowSets(dict[int, Positions]):
@@ -135,22 +148,24 @@ class FollowSets(dict[int, Positions]):
 
     def edges(self) -> NextPositions:
         """Which positions may come after each position."""
-        groups = self._groups()
-        plain = [(following, positions) for following, positions in groups if isinstance(following, frozenset)]
         alike = np.arange(len(self.following))
-        for _, positions in plain:
-            if len(positions) > 1:
-                alike[positions - self._start] = positions[0] - self._start
-        sets = [following for following, _ in plain]
-        sizes, begins = [len(each) for each in sets], [positions[0] for _, positions in plain]
-        every = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=sum(sizes))
-        parts = [(np.array(begins, dtype=np.int64).repeat(sizes), every)]
-        for following, positions in groups:
-            if not isinstance(following, frozenset):
-                first = _first_alike(following, positions)
-                alike[positions - self._start] = first - self._start
-                parts.append(self._edges(following, positions[first == positions]))
-        sources, targets = (np.concatenate(each) for each in zip(*parts, strict=True))
+        sets, first_of, short, parts = list[Positions](), list[int](), list[_Short](), []
+        for following, positions in self._groups():
+            if isinstance(following, frozenset):
+                if len(positions) > 1:
+                    alike[positions - self._start] = positions[0] - self._start
+                sets.append(following)
+                first_of.append(positions[0])
+                continue
+            (start, part), more = following if isinstance(following, _Extended) else (following, _NONE)
+            if len(part.following) == 1 and isinstance(part.following[0], frozenset):
+                short.append(_Short(positions, [each - start for each in part.following[0]], more))
+                continue
+            first = _first_alike(following, positions)
+            alike[positions - self._start] = first - self._start
+            parts.append(self._edges(following, positions[first == positions]))
+        plain = np.array(first_of, dtype=np.int64).repeat([*map(len, sets)]), _numbers(sets)
+        sources, targets = (np.concatenate(each) for each in zip(plain, _edges_of(short), *parts, strict=True))
         return NextPositions(sources, targets, alike + self._start)
 
     def _edges(
@@ -174,35 +189,9 @@ class FollowSets(dict[int, Positions]):
     @cached_property
     def _by_place(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The targets of :meth:`edges` by source, where those of each source begin, and the source of each place."""
-        if len(self.following) == 1 and isinstance(self.following[0], frozenset):
-            after = np.array(sorted(self.following[0]), dtype=np.int64)
-            return after, np.array([0, len(after)]), np.zeros(1, dtype=np.int64)
         edges = self.edges()
         targets, begins = by_key(edges.sources - self._start, edges.targets, len(self.following))
         return targets, begins, edges.alike - self._start
-
-    def chosen(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``[positions]``: of the positions after each position the one of the largest size; of several the first.
-
-        Args:
-            sizes: ``[positions]``, equal for the copies of a position.
-        """
-        return self._chosen_at(sizes, {})
-
-    def _chosen_at(self, sizes: NDArray[np.int64], known: dict[int, NDArray[np.int64]]) -> NDArray[np.int64]:
-        """:meth:`chosen`; ``known`` are the results of first copies, by their identities."""
-        if id(self) not in known:
-            found = known[id(self)] = np.zeros(len(self.following), dtype=np.int64)
-            groups, plain, best = self._groups(), [], list[int]()
-            for following, positions in groups:
-                if isinstance(following, frozenset):
-                    plain.append(positions)
-                    best.append(_largest(following, sizes))
-                else:
-                    found[positions - self._start] = _chosen(following, positions, sizes, known)
-            if plain:
-                found[np.concatenate(plain) - self._start] = np.array(best).repeat([len(each) for each in plain])
-        return known[id(self)]
 
     def _groups(self) -> list[tuple[_Following, NDArray[np.int64]]]:
         """The entries, each with the positions that share it."""
@@ -227,6 +216,40 @@ class FollowSets(dict[int, Positions]):
         return which, [_description(one) for one in distinct]
 
 
+class _Short(NamedTuple):
+    """Positions that share an entry: copies of a part of one position.
+
+    Attributes:
+        positions: the positions.
+        moved: the next positions that lie as far from each position, as distances.
+        fixed: those that are the same after each position.
+    """
+
+    positions: NDArray[np.int64]
+    moved: list[int]
+    fixed: Positions
+
+
+def _edges_of(short: list[_Short]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The edges of many small groups, all at once."""
+    positions = np.concatenate([_NO_POSITIONS, *[each.positions for each in short]])
+    many = [len(each.positions) for each in short]
+    found = []
+    for lists, moves in (([each.moved for each in short], 1), ([each.fixed for each in short], 0)):
+        sizes = np.array([*map(len, lists)], dtype=np.int64)
+        counts = sizes.repeat(many)
+        at = members((sizes.cumsum() - sizes).repeat(many), counts)
+        sources = positions.repeat(counts)
+        found.append((sources, _numbers(lists).take(at) + moves * sources))
+    sources, targets = (np.concatenate(each) for each in zip(*found, strict=True))
+    return sources, targets
+
+
+def _numbers(lists: Sequence[Collection[int]]) -> NDArray[np.int64]:
+    """The numbers of some lists, one after the other."""
+    return np.fromiter(chain.from_iterable(lists), dtype=np.int64, count=sum(map(len, lists)))
+
+
 def _first_alike(following: _Copied | _Extended, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of some positions that share an entry, for each the first one that has the same next positions in its copy."""
     start, part = following.within if isinstance(following, _Extended) else following
@@ -237,29 +260,6 @@ def _first_alike(following: _Copied | _Extended, positions: NDArray[np.int64]) -
     places = copies * len(alike) + alike.take(offsets)
     _, first, which = np.unique(places, return_index=True, return_inverse=True)
     return positions.take(first).take(which)
-
-
-def _chosen(
-    following: _Following, positions: NDArray[np.int64], sizes: NDArray[np.int64], known: dict[int, NDArray[np.int64]]
-) -> NDArray[np.int64]:
-    """:meth:`FollowSets.chosen` for some positions that share an entry."""
-    if isinstance(following, _Extended):
-        within, more = (_chosen(part, positions, sizes, known) for part in following)
-        larger = (sizes[more] > sizes[within]) | ((sizes[more] == sizes[within]) & (more < within))
-        return np.where(larger, more, within)
-    if isinstance(following, _Copied):
-        start, part = following
-        copies, offsets = np.divmod(positions - start, len(part.following))
-        found: NDArray[np.int64] = part._chosen_at(sizes, known)[offsets]
-        return np.where(found == END_POSITION, END_POSITION, found + copies * len(part.following))
-    return np.full(len(positions), _largest(following, sizes))
-
-
-def _largest(positions: Positions, sizes: NDArray[np.int64]) -> int:
-    """Of some positions the one of the largest size, of several the first; the end of the text if there are none."""
-    if len(positions) < 2:
-        return next(iter(positions), END_POSITION)
-    return max(sorted(positions), key=sizes.data.__getitem__)
 
 
 def _description(following: _Following) -> object:

@@ -30,7 +30,8 @@ _MANY: Final = 64
 _READABLE: Final = bytes([*range(0x61, 0x7B), *range(0x30, 0x3A), *range(0x20, 0x7F)])
 #: ``BYTE_ORDER[byte]`` is the rank of a byte among all bytes: letters, digits and other printable characters come
 #: first.
-BYTE_ORDER: Final = bytes(tuple(dict.fromkeys([*_READABLE, *range(256)])).index(byte) for byte in range(256))
+_IN_ORDER: Final = bytes(dict.fromkeys([*_READABLE, *range(256)]))
+BYTE_ORDER: Final = bytes(_IN_ORDER.index(byte) for byte in range(256))
 
 
 class PositionCompletions:
@@ -50,7 +51,8 @@ class PositionCompletions:
         characters = [_first_character(chars) if chars else b"" for chars in sets]
         #: The different characters in their order, and by position the place of its character among them.
         self._texts = sorted({*characters}, key=lambda each: each.translate(BYTE_ORDER))
-        self._text_at = np.array([self._texts.index(each) for each in characters]).take(self.set_at)
+        place = {text: at for at, text in enumerate(self._texts)}
+        self._text_at = np.array([place[each] for each in characters]).take(self.set_at)
         #: The positions before each position, of those that are alike one, and the positions that are like each: one
         #: after the other, and where those of each begin.
         self._before = by_key(edges.targets, edges.sources, len(set_at))
@@ -218,7 +220,7 @@ class PositionCompletions:
 
 def _first_character(chars: CharSet) -> bytes:
     """The shortest character of a set in UTF-8; of several the first in the order of bytes."""
-    ascii_part = [byte for byte in range(128) if chars.ascii >> byte & 1]
-    if ascii_part:
-        return bytes([min(ascii_part, key=BYTE_ORDER.__getitem__)])
+    for byte in _IN_ORDER if chars.ascii else ():
+        if chars.ascii >> byte & 1:
+            return bytes([byte])
     return chr(chars.high.ranges[0][0]).encode()

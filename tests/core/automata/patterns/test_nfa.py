@@ -146,7 +146,7 @@ def test_the_chosen_position_is_the_first_of_the_largest_size(pattern: str) -> N
     automaton, (expected, _) = _automaton(pattern), _expanded(pattern)
     sizes = (np.arange(25)[::-1] % 4)[automaton.set_at]
     best = [max(sorted(after), key=sizes.__getitem__, default=END_POSITION) for after in expected.follow]
-    assert automaton.follow.chosen(sizes).tolist() == best
+    assert automaton.follow.edges().chosen(sizes).tolist() == best
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
