@@ -82,6 +82,7 @@ class Keys:
         self._tracker = tracker
         self._known: dict[tuple[Label, Hashable], bool] = {}
         self._left: dict[int, NDArray[np.float64]] = {}
+        self._longest: dict[int, list[int | None]] = {}
 
     @property
     def is_slow(self) -> bool:
@@ -241,23 +242,46 @@ class Keys:
             self._left[mask] = known
         return known
 
-    def longest(self, label: Label, tries: int) -> int | None:
-        """The most bytes of some number of shortest names with a label, from any state that leads to such a name.
+    def longest(self, names: int) -> list[int | None]:
+        """By bit of a label the most bytes of some number of shortest names with it, from any state that leads to one.
 
-        ``None`` if a state leads to fewer names.
+        Of a listed name there is one. ``None`` for a label if a state leads to fewer names with it.
         """
-        automaton, bit = self.automaton, self.bit[label]
-        alive = np.array([bits & bit != 0 for bits in self.below], dtype=bool)
-        ends = np.array([output == label for output in automaton.outputs], dtype=np.float64)
-        width = np.bincount(automaton.byte_class, minlength=automaton.next.shape[1])
-        columns, width = automaton.next[:, width > 0], width[width > 0].astype(np.float64)
+        known = self._longest.get(names)
+        if known is not None:
+            return known
+        labels, ends, columns, width = self._leading
         # How many names of so many bytes at most a state leads to, up to the number that is asked for.
-        found = np.minimum(ends, tries)
+        asked = np.where(labels < len(self.names), 1.0, names)
+        found, sizes = np.minimum(ends, asked), np.full(len(labels), -1)
         for size in range(_MOST_BYTES):
-            if np.all(found[alive] >= tries):
-                return size
-            found = np.minimum(ends + np.append(found, 0.0)[columns] @ width, tries)
-        return None
+            sizes[(sizes < 0) & (found >= asked)] = size
+            before, found = found, np.minimum(ends + np.append(found, 0.0)[columns] @ width, asked)
+            if np.array_equal(found, before):
+                break
+        most = np.zeros(len(self.bit), dtype=np.int64)
+        np.maximum.at(most, labels, np.where(sizes < 0, _MOST_BYTES, sizes))
+        found_sizes: list[int] = most.tolist()
+        known = self._longest[names] = [None if size == _MOST_BYTES else size for size in found_sizes]
+        return known
+
+    @cached_property
+    def _leading(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+        """The pairs of a state and a label to which it leads.
+
+        Returns:
+            ``[pairs]``: the bit of the label, and 1 where a name with it ends; ``[pairs, columns]``: the pair after the
+            bytes of each column, the number of pairs for none; ``[columns]``: how many bytes a column has.
+        """
+        automaton, number = self.automaton, {label: at for at, label in enumerate(self.bit)}
+        pairs = [(at, number[label]) for at, bits in enumerate(self.below) for label in self.listed(bits)]
+        states, labels = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        place = np.full((automaton.states + 1, len(number)), len(pairs))
+        place[states, labels] = np.arange(len(pairs))
+        width = np.bincount(automaton.byte_class, minlength=automaton.next.shape[1])
+        columns = place[automaton.next[:, width > 0][states], labels[:, None]]
+        output = np.array([-1 if label is None else number[label] for label in automaton.outputs])
+        return labels, (output[states] == labels).astype(np.float64), columns, width[width > 0].astype(np.float64)
 
     @cached_property
     def below(self) -> list[int]:

@@ -348,16 +348,16 @@ class TokenBounds:
         ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT, partial(self._count, _ENDS))
         if not ends:
             return _NO_BOUND
-        tokens = max([self._tokens(b"," + end, layout) for end in ends])
+        longest = self._parts.longest_name(frame, taken, self._count) if _is_tracked(frame) else 0
         if frame.only_hard:
             # The shortest text of an object that counts its members changes after each member. Where names must
             # differ, the names in that text change, too.
-            names = frame.plan.least * self._parts.longest_name(frame, taken)[0] if _is_tracked(frame) else 0
-            tokens = max([self._bytes(b"," + end, layout) for end in ends]) + names
+            tokens = max([self._bytes(b"," + end, layout) for end in ends]) + frame.plan.least * longest
         elif _is_tracked(frame):
             # Other names are chosen than in these texts, or other texts that are shorter then.
-            longest = self._parts.longest_name(frame, taken)[0]
             tokens = max([self._bytes(b"," + end, layout) + end.count(b'":') * longest for end in ends])
+        else:
+            tokens = max([self._tokens(b"," + end, layout) for end in ends])
         return _Bound(tokens, 0, looked_at)
 
     def _of_next_member(self, frame: ObjectFrame, layout: Layout, opened: Brackets, names: int) -> _Bound:
@@ -452,7 +452,7 @@ class TokenBounds:
                 self._members[frame] = self._parts.members(frame, _MOST_LOOKED_AT)
             begun, members = self._members[frame]
             if begun and _is_tracked(frame):
-                begun = self._parts.longest_name(frame, taken)[1] + _QUOTE_AND_COLON
+                begun = self._parts.longest_rest_of_name(frame, taken) + _QUOTE_AND_COLON
         rest_of_name, looked_at = begun and begun + self._escape, 1
         added = rest_of_name
         for name, demand in members:

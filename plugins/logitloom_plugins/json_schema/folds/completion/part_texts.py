@@ -63,6 +63,8 @@ class PartTexts:
     def __init__(self, texts: LocalTexts) -> None:
         self._texts, self._values = texts, texts.values
         self._begun: dict[Frame, _BegunEnds] = {}
+        #: By key automaton and number of names: for each label the most bytes of so many short names.
+        self._longest_names: dict[tuple[Keys, int], dict[Label, int]] = {}
 
     # --- values -----------------------------------------------------------------------------------------------------
 
@@ -172,28 +174,41 @@ class PartTexts:
             if begun.count > most or begun.work > MOST_SEARCHED:
                 raise BudgetExceeded(_TOO_MANY)
 
-    def longest_name(self, frame: ObjectFrame, names: int) -> tuple[int, int]:
-        """The most bytes of an undeclared name that an object needs, and of the rest of one that has begun.
+    def longest_name(self, frame: ObjectFrame, names: int, check: Callable[[], None]) -> int:
+        """The most bytes of an undeclared name that an object needs.
 
         Args:
             frame: an object in which no name may come twice.
             names: more than the names that may have come. Whichever they are, a completion chooses another one.
+            check: a function that is called for each label of which nothing is known. It may raise.
 
         Raises:
             BudgetExceeded: if names can run out, or are long.
         """
-        keys, contents = frame.plan.keys, self._texts.contents
-        whole, rest = 0, 0
-        for label in [label for label in keys.bit if not frame.plan.declares(label)]:
-            if frame.plan.hard_child(label) is False:
-                continue
-            # A name that is listed comes once.
-            more = keys.longest(label, 1 if label[0] == "name" else names)
-            if more is None:
-                raise BudgetExceeded(_NAMES_END)
-            chosen = contents.names(keys, keys.automaton.start, label, 1 << names.bit_length())
-            whole, rest = max([whole, *[len(contents.escaped(name)) for name in chosen]]), max(rest, more)
-        return whole, self._size_of_names(keys) * rest
+        keys, contents, tries = frame.plan.keys, self._texts.contents, 1 << names.bit_length()
+        known = self._longest_names.setdefault((keys, tries), {})
+        found = 0
+        for label, _ in self._undeclared(frame, names):
+            if label not in known:
+                check()
+                chosen = contents.names(keys, keys.automaton.start, label, tries)
+                known[label] = max([0, *[len(contents.escaped(name)) for name in chosen]])
+            found = max(found, known[label])
+        return found
+
+    def longest_rest_of_name(self, frame: ObjectFrame, names: int) -> int:
+        """The most bytes of the rest of an undeclared name that has begun; as :meth:`longest_name`."""
+        return self._size_of_names(frame.plan.keys) * max([0, *[more for _, more in self._undeclared(frame, names)]])
+
+    def _undeclared(self, frame: ObjectFrame, names: int) -> list[tuple[Label, int]]:
+        """The labels of undeclared names, each with the most bytes of the rest of a name; see :meth:`longest_name`."""
+        plan, found = frame.plan, list[tuple[Label, int]]()
+        for label, size in zip(plan.keys.bit, plan.keys.longest(names), strict=True):
+            if not plan.declares(label) and plan.hard_child(label) is not False:
+                if size is None:
+                    raise BudgetExceeded(_NAMES_END)
+                found.append((label, size))
+        return found
 
     def _check_names(self, frame: Frame) -> None:
         """Raise if no name may come twice in an object, and names can run out."""

@@ -61,8 +61,8 @@ def several(
             yield bytes([_CHARACTER]) * (length - count), label
         return
     columns: dict[int, list[int]] = {}
-    for byte in _BYTES:
-        columns.setdefault(int(automaton.byte_class[byte]), []).append(byte)
+    for byte, column in zip(_BYTES, automaton.byte_class.take(_BYTES).tolist(), strict=True):
+        columns.setdefault(column, []).append(byte)
     # Of the bytes that lead to the same state, one is needed for each path that is followed.
     most_alike = min(visits, max(map(len, columns.values())))
     steps = [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
@@ -87,9 +87,9 @@ def several(
             if label is not None and found >= most:
                 return
         following = content.counted(characters + boundaries[state])
-        row = table[state]
+        row = table[state].tolist()
         for byte, column in steps:
-            target = int(row[column])
+            target = row[column]
             if target < 0 or not (content.alive(target, following) if alive is None else alive(target)):
                 continue
             if seen.get((target, following), 0) < visits:
