@@ -521,6 +521,21 @@ def test_a_search_goes_to_what_alternatives_require() -> None:
     assert len(text) == shortest
 
 
+def test_a_search_goes_to_what_many_conditions_require() -> None:
+    """Each of them asks for one of two members, so there are more sets of names than a search can look at."""
+    conditions = [
+        {
+            "if": {"properties": {name: {"const": True}}, "required": [name]},
+            "then": {"required": [f"t{at}"]},
+            "else": {"required": [f"e{at}"]},
+        }
+        for at, name in enumerate(NAMES)
+    ]
+    automaton = constraint_of({"type": "object", "allOf": conditions}).schema
+    text = automaton.completion(automaton.start()) or b""
+    assert json.loads(text) == {f"e{at}": 0 for at in range(len(NAMES))}
+
+
 def test_a_search_for_a_number_of_members_finds_them_among_many_patterns() -> None:
     """Though the search cannot look at all sets of three names."""
     patterns = {f"^a{n}_": {"type": "integer"} for n in range(100)}

@@ -123,9 +123,9 @@ class CompletionMemory:
         self.contents: dict[Hashable, list[bytes]] = {}
         #: Members by name and by what is asked of their values.
         self.members: dict[tuple[str, Formula], bytes] = {}
-        #: By the hard atoms of an object and the names that are counted elsewhere: per part of a long formula a lower
-        #: bound on the bytes of the members that the part requires.
-        self.needed: dict[tuple[ObjectPlan, frozenset[str]], dict[Formula, int]] = {}
+        #: By the hard atoms of an object and the names that are counted elsewhere: per part of a formula a lower bound
+        #: on the bytes of the members that the part requires, and the names of which it requires one.
+        self.needed: dict[tuple[ObjectPlan, frozenset[str]], dict[Formula, tuple[int, frozenset[str]]]] = {}
         #: The bytes of the shortest member, by the hard atoms of its object.
         self.shortest_members: dict[ObjectPlan, int] = {}
         #: The names that completions of an object choose, by what is asked of the object, as of :mod:`.chosen_names`.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, TypeGuard
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import ENTRY, MOST_WRITTEN, shortlex
@@ -30,8 +31,6 @@ __all__ = [
 
 #: So many required items or more are not searched for one by one.
 _MANY_ITEMS: Final = 64
-#: The most parts of a conjunction whose lower bounds are compared.
-_MOST_PARTS: Final = 32
 #: The first elements of formulas that may require a member.
 _ASKING: Final = frozenset(("req", "|", "1", "&"))
 
@@ -214,11 +213,7 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
             return 0
         if not isinstance(formula[1], ManyParts):
             return min([_least_for(texts, plan, part, counted) for part in formula[1]])
-        known = texts.memory.needed.setdefault((plan, counted), {})
-        found = [known.get(part) for part in formula[1]]
-        if None in found:
-            found = [_least_for_part(texts, plan, part, counted) for part in formula[1]]
-        return min([each for each in found if each is not None])
+        return min([least for least, _ in _least_for_parts(texts, plan, formula[1], counted)])
     if operator != "&":
         return 0
     # The names that parts of the conjunction require directly are all different. Other parts may require equal names:
@@ -226,37 +221,42 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
     direct = [part for part in formula[1] if part[0] == "req"]
     largest, together = 0, sum([_least_for(texts, plan, part, counted) for part in direct])
     names = {part[1] for part in direct}
-    for part in [part for part in formula[1] if part[0] in _ASKING and part[0] != "req"][:_MOST_PARTS]:
-        least = _least_for(texts, plan, part, counted)
+    others = [part for part in formula[1] if part[0] in _ASKING and part[0] != "req"]
+    for least, required in _least_for_parts(texts, plan, others, counted):
         largest = max(largest, least)
-        required = _names_of(part) if least else names
-        if required and names.isdisjoint(required):
+        if least and required and names.isdisjoint(required):
             names |= required
             together += least
     return max(largest, together)
 
 
-def _names_of(alternatives: Formula) -> set[str]:
+def _names_of(alternatives: Formula) -> frozenset[str]:
     """The names of which alternatives require one; none if the alternatives are more than conjunctions of atoms."""
     found: set[str] = set()
     for alternative in operands(alternatives):
         parts = operands(alternative) or (alternative,)
         if not all(map(is_atom, parts)):
-            return set()
+            return frozenset()
         found.update([part[1] for part in parts if is_atom(part) and part[0] == "req"])
-    return found
+    return frozenset(found)
 
 
-def _least_for_part(texts: LocalTexts, plan: ObjectPlan, part: Formula, counted: frozenset[str]) -> int:
-    """:func:`_least_for`, remembered."""
+def _least_for_parts(
+    texts: LocalTexts, plan: ObjectPlan, parts: Sequence[Formula], counted: frozenset[str]
+) -> list[tuple[int, frozenset[str]]]:
+    """:func:`_least_for` and :func:`_names_of` for the parts of a formula, remembered."""
     memory = texts.memory
     known = memory.needed.setdefault((plan, counted), {})
-    if part in known:
-        return known[part]
-    found, is_certain = memory.values.certainty(lambda: _least_for(texts, plan, part, counted))
-    if is_certain:
-        known[part] = found
-        memory.remembered += ENTRY
+    found = list[tuple[int, frozenset[str]]]()
+    for part in parts:
+        one = known.get(part)
+        if one is None:
+            least, is_certain = memory.values.certainty(partial(_least_for, texts, plan, part, counted))
+            one = least, _names_of(part)
+            if is_certain:
+                known[part] = one
+                memory.remembered += ENTRY
+        found.append(one)
     return found
 
 
