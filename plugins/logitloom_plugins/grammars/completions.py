@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata import array_ranges
 from logitloom.constraints import UNKNOWN, State, TokenSet, lift
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.byte_rules import ByteRules
@@ -113,40 +114,42 @@ class TokenCompletions:
         key = id(members.ids)
         known = self._grown.get(key)
         if known is None:
-            ids = members.listed(self._vocabulary.size)
-            growth = self._growth.take(ids) if len(ids) > _FEW else self._growth_of(ids)
-            known = members.ids, int(growth.max(initial=0))
+            known = members.ids, self._largest_growth(members)
             self._texts.memory.note(members.ids)
             self._grown[key] = known
         return known[1]
 
+    def _largest_growth(self, members: TokenSet) -> int:
+        if not members.allowed:
+            return int(self._growth.max(where=members.mask(self._vocab_size), initial=0))
+        many = len(members.ids) > _FEW
+        growth = self._growth.take(members.ids) if many else self._growth_of(members.ids)
+        return int(growth.max(initial=0))
+
     @cached_property
     def _growth(self) -> NDArray[np.int32]:
-        """By token the bytes by which it can make the shortest completion longer at most."""
-        offsets, found = self._vocabulary.offsets, np.zeros(self._vocabulary.size, dtype=np.int32)
+        """``[vocab_size]``: the bytes by which each token can make the shortest completion longer at most."""
+        offsets, found = self._vocabulary.offsets, np.zeros(self._vocab_size, dtype=np.int32)
         texts = np.diff(offsets).nonzero()[0]
-        found[texts] = self._growth_of_texts(self._vocabulary.flat_bytes, offsets.take(texts))
+        found[texts] = self._growth_of_texts(_byte_pairs(self._vocabulary), offsets.take(texts))
         return found
 
     def _growth_of(self, ids: NDArray[np.int32]) -> NDArray[np.int32]:
         """The same for some tokens, all of which have text."""
         offsets = self._vocabulary.offsets
         begin, length = offsets.take(ids), np.diff(offsets).take(ids)
-        at = np.cumsum(length) - length
-        places = np.arange(int(length.sum())) + (begin - at).repeat(length)
-        return self._growth_of_texts(self._vocabulary.flat_bytes.take(places), at)
+        pairs = _byte_pairs(self._vocabulary).take(array_ranges.members(begin, length))
+        return self._growth_of_texts(pairs, np.cumsum(length) - length)
 
-    def _growth_of_texts(self, flat: NDArray[np.uint8], begin: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The same for texts that stand one after the other."""
+    def _growth_of_texts(self, pairs: NDArray[np.uint16], begin: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The same for texts that stand one after the other, by pairs of their bytes."""
         growth = self._rules.growth
         assert growth is not None
         if not len(begin):
             return np.zeros(0, dtype=np.int32)
-        pairs = flat.astype(np.int32)
-        pairs[1:] |= pairs[:-1] << 8 & 0xFF00
         by_byte = growth.ravel().take(pairs)
         # Any byte may stand before a token.
-        by_byte[begin] = growth.max(axis=0).take(flat.take(begin))
+        by_byte[begin] = growth.max(axis=0).take(pairs.take(begin) & 0xFF)
         # Sums of short runs are differences of running sums, whose bits above 32 are not needed.
         before = np.zeros(len(by_byte) + 1, dtype=np.int32)
         np.cumsum(by_byte, out=before[1:])
@@ -193,6 +196,14 @@ class TokenCompletions:
             state = None if state is None else self._texts.advance(state, each.token)
             self._states[each] = state
         return state
+
+
+@kept_with_vocabulary
+def _byte_pairs(vocabulary: Vocabulary) -> NDArray[np.uint16]:
+    """For each byte of the texts the byte before it and the byte itself, as one number."""
+    pairs = vocabulary.flat_bytes.astype(np.uint16)
+    pairs[1:] |= pairs[:-1] << 8
+    return pairs
 
 
 @kept_with_vocabulary

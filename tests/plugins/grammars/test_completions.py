@@ -267,16 +267,34 @@ def test_inside_a_string_a_limit_is_looked_at_once(engine: Any) -> None:
     assert bound.least_after(again)[0] is ids
 
 
+@pytest.mark.parametrize("most", [0, 10**6])
+def test_wider_logits_have_the_same_limits(engine: Any, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where most tokens are allowed, the ids above the vocabulary are listed with those that are not."""
+    monkeypatch.setattr("logitloom_plugins.grammars.completions._FEW", most)
+    words, text = mixed(), 'root ::= "(" root ")" | [^()]+'
+    narrow, wide = (
+        engine.context_free(pruned(parse_gbnf(text)), max_items=50_000).bind(words, words.size + more)
+        for more in (0, words.size // 4)
+    )
+    at, other = narrow.start(), wide.start()
+    for token in (words.token_bytes.index(b"("), words.token_bytes.index(b"a")):
+        assert narrow.most_after(at) == wide.most_after(other)
+        assert not wide.allowed(other).allowed
+        for one, same in zip(narrow.least_after(at), wide.least_after(other), strict=True):
+            assert one.tolist() == same.tolist()
+        at, other = narrow.advance(at, token), wide.advance(other, token)
+
+
 def test_what_tokens_open_is_the_sum_over_their_bytes() -> None:
     words = mixed()
-    completions = TokenCompletions(pruned(parse_gbnf(RECURSIVE["arithmetic"][0])), words, words.size)
+    completions = TokenCompletions(pruned(parse_gbnf(RECURSIVE["arithmetic"][0])), words, words.size + 3)
     growth = completions._rules.growth
     assert growth is not None
     wanted = [
         int(growth[:, text[0]].max()) + sum(int(growth[pair]) for pair in pairwise(text)) if text else 0
         for text in words.token_bytes
     ]
-    assert completions._growth.tolist() == wanted
+    assert completions._growth.tolist() == [*wanted, 0, 0, 0]
     some = np.flatnonzero(np.diff(words.offsets))[::7].astype(np.int32)
     assert completions._growth_of(some).tolist() == [wanted[token] for token in some.tolist()]
 
