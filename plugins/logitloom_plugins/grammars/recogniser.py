@@ -16,6 +16,7 @@ References:
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -30,6 +31,8 @@ __all__ = ["Recogniser"]
 #: Units of the work of a state, besides one for each ``_POSITIONS_OF_A_UNIT`` positions that may come next.
 _OF_A_STATE: Final = 4
 _POSITIONS_OF_A_UNIT: Final = 3
+#: As many positions as measuring the frames of one rule in rounds takes time.
+_OF_ROUNDS: Final = 6
 
 
 class _Frames:
@@ -108,6 +111,7 @@ class Recogniser(ByteAutomaton):
             for mask in set(rules.mask)
         }
         self._cyclic = 0
+        self._in_rounds = _measured_in_rounds(rules)
 
     @property
     def made(self) -> int:
@@ -170,6 +174,7 @@ class Recogniser(ByteAutomaton):
                 if rule >= 0 and rule not in begun:
                     begun.add(rule)
                     waiting += rules.first[rule]
+                    count += _OF_ROUNDS * (rule in self._in_rounds)
             found.work = _OF_A_STATE + count // _POSITIONS_OF_A_UNIT
         return found.work
 
@@ -305,6 +310,17 @@ class Recogniser(ByteAutomaton):
         frames.completion = min(texts, key=_short_first, default=None)
         frames.farthest = max([*map(len, texts), *(outer.farthest for _, outer in frames.callers)], default=0)
         return before != (frames.completion, frames.farthest)
+
+
+def _measured_in_rounds(rules: ByteRules) -> frozenset[int]:
+    """The rules whose frames may have no order: rules that begin with each other, and rules that these begin with."""
+    begins = [{rules.called[at] for at in first if rules.called[at] >= 0} for first in rules.first]
+    waits = Counter([other for others in begins for other in others])
+    ready = [rule for rule in range(len(begins)) if not waits[rule]]
+    for rule in ready:
+        waits.subtract(begins[rule])
+        ready += [other for other in begins[rule] if not waits[other]]
+    return frozenset(rule for rule, count in waits.items() if count)
 
 
 def _callers(items: Iterable[_Open], known: dict[int, _Frames]) -> frozenset[_Item]:

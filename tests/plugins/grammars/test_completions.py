@@ -19,7 +19,7 @@ from logitloom_plugins.grammars.byte_rules import ByteRules
 from logitloom_plugins.grammars.completions import TokenCompletions
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar, pruned
 from logitloom_plugins.grammars.gbnf import parse_gbnf
-from logitloom_plugins.grammars.recogniser import Recogniser
+from logitloom_plugins.grammars.recogniser import Recogniser, _measured_in_rounds
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 from tests.core.automata.vocabularies import mixed, smollm2
 from tests.plugins.grammars.languages import ENGINES, NODES, RECURSIVE, allowed, engine, language, vocabulary
@@ -328,6 +328,15 @@ def test_a_mask_near_a_limit_takes_a_bounded_amount_of_work(monkeypatch: pytest.
             cut += needed > recogniser.bound(after)
         text = text.then(int(dice.choice(ids)))
     assert cut, "tokens that were left out have the bound of any token"
+
+
+def test_work_counts_the_rules_that_are_measured_in_rounds() -> None:
+    """Rules that begin with each other, and those that these begin with; not a rule that begins with one of them."""
+    grammar = pruned(parse_gbnf('root ::= one\none ::= two "a" | "x"\ntwo ::= one "b" | end\nend ::= "c" root?'))
+    rules = ByteRules(grammar, range(256))
+    assert {[*grammar.rules][rule] for rule in _measured_in_rounds(rules)} == {"one", "two", "end"}
+    right = pruned(parse_gbnf('root ::= "a" root | end\nend ::= "c" root?'))
+    assert not _measured_in_rounds(ByteRules(right, range(256)))
 
 
 def test_rules_that_begin_with_each_other_are_measured_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
