@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from typing import Any
 
@@ -82,6 +83,7 @@ HOSTILE: dict[str, Any] = {
             for name in NAMES[:5]
         ],
     },
+    "contained": {"type": "array", "allOf": [{"contains": {"const": name}} for name in NAMES[:12]]},
 }
 
 
@@ -534,6 +536,17 @@ def test_a_search_goes_to_what_many_conditions_require() -> None:
     automaton = constraint_of({"type": "object", "allOf": conditions}).schema
     text = automaton.completion(automaton.start()) or b""
     assert json.loads(text) == {f"e{at}": 0 for at in range(len(NAMES))}
+
+
+def test_a_search_goes_to_items_that_match_what_an_array_contains() -> None:
+    """One item may match several formulas, and there are more sets of formulas than a search can look at."""
+    contained = [{"type": "string", "pattern": f"^{prefix}"} for prefix in "abcdefghijklmno"]
+    contained += [{"type": "string", "pattern": f"{end}$"} for end in ("1", "22")]
+    automaton = constraint_of({"type": "array", "allOf": [{"contains": each} for each in contained]}).schema
+    text = automaton.completion(automaton.start()) or b""
+    items = json.loads(text)
+    assert all(any(re.search(each["pattern"], item) for item in items) for each in contained)
+    assert len(text) == len(json.dumps(["a1", "b22", *"cdefghijklmno"], separators=(",", ":")))
 
 
 def test_a_search_for_a_number_of_members_finds_them_among_many_patterns() -> None:

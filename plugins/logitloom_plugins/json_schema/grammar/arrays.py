@@ -69,6 +69,9 @@ class ArrayPlan(Name):
         self.least, self.most = 0, None
         #: Whether all items must be different.
         self.distinct = False
+        #: The formulas of several ``contains``. All of them are asked of each item, matched before or not, so that the
+        #: items of all frames have the same truth vectors.
+        self.asked: tuple[Formula, ...] = ()
         for atom in hard:
             if atom[0] == "item":
                 self.items.setdefault(atom[1], []).append(atom[2])
@@ -78,6 +81,8 @@ class ArrayPlan(Name):
                 self.least = max(self.least, atom[1])
             elif atom[0] == "unique":
                 self.distinct = True
+            elif atom[0] == "asked":
+                self.asked = atom[1:]
             else:
                 self.most = atom[1] if self.most is None else min(self.most, atom[1])
         self.varied = max([i + 1 for i in self.items] + [k for k, _ in self.rests], default=0)
@@ -104,16 +109,18 @@ def start_array(
     plans: ArrayPlans, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
 ) -> ArrayFrame:
     """The frame of an array that has just been opened; ``must`` is not ``False``."""
-    limit = 0
-    for formula in (must, *extras):
-        for atom in atoms(formula):
-            if atom[0] in ("item", "mini", "maxi"):
-                limit = max(limit, atom[1] + 1)
-            elif atom[0] == "rest":
-                limit = max(limit, atom[1])
+    limit, every = 0, [atom for formula in (must, *extras) for atom in atoms(formula)]
+    for atom in every:
+        if atom[0] in ("item", "mini", "maxi"):
+            limit = max(limit, atom[1] + 1)
+        elif atom[0] == "rest":
+            limit = max(limit, atom[1])
     hard, soft = split(must, _ARRAY_HARD)
+    counted = dict.fromkeys([atom[1] for atom in every if atom[0] == "contains" and not isinstance(atom[1], bool)])
+    if len(counted) > 1:
+        hard = (*hard, ("asked", *counted))
     frame = ArrayFrame(plans.array_plan(limit, hard), 0, soft, extras, wanted)
-    unique = [atom[1] for formula in (must, *extras) for atom in atoms(formula) if atom[0] == "unique"]
+    unique = [atom[1] for atom in every if atom[0] == "unique"]
     if unique:
         plans.check_distinct(frame, unique)
     return frame
@@ -132,6 +139,7 @@ def item(frame: ArrayFrame) -> ArrayMember | None:
         following = frame._replace(length=count)
         return Member(ValueConstraint(must), lambda plans, truth: following)
     effects = Effects(frame.open_formulas, index)
+    effects.asked = {child: at for at, child in enumerate(plan.asked)}
     for atom in effects.atoms:
         kind = atom[0]
         if kind == "?":

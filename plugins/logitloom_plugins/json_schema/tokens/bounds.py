@@ -345,6 +345,12 @@ class TokenBounds:
             return _Bound(sum([self._tokens(part, layout) for part in parts]), 0)
         if self._has_many_ways(frame):
             return self._of_formulas(frame, layout)
+        contained = self._parts.contained(frame)
+        if contained is not None:
+            size, items = contained
+            # The items of the shortest text may have more gaps than those that are counted.
+            density = max([self._bytes(b"," + text, layout) / (len(text) + 1) for text in items], default=1.0)
+            return _Bound(math.ceil(density * size) + self._bytes(b"]", layout), 0)
         ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT, partial(self._count, _ENDS))
         if not ends:
             return _NO_BOUND

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds
 from logitloom_plugins.json_schema.folds.completion.short_contents import Canonical
+from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
 from logitloom_plugins.json_schema.grammar.least_solution import Find, LeastSolution
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
@@ -126,6 +127,8 @@ class CompletionMemory:
         #: By the hard atoms of an object and the names that are counted elsewhere: per part of a formula a lower bound
         #: on the bytes of the members that the part requires, and the names of which it requires one.
         self.needed: dict[tuple[ObjectPlan, frozenset[str]], dict[Formula, tuple[int, frozenset[str]]]] = {}
+        #: A lower bound on the bytes of the items that an array still needs.
+        self.items_needed: dict[ArrayFrame, int] = {}
         #: The bytes of the shortest member, by the hard atoms of its object.
         self.shortest_members: dict[ObjectPlan, int] = {}
         #: The names that completions of an object choose, by what is asked of the object, as of :mod:`.chosen_names`.

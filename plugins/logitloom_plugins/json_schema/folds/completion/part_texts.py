@@ -12,6 +12,7 @@ from logitloom_plugins.json_schema.folds.completion.completion_memory import MOS
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
 from logitloom_plugins.json_schema.folds.completion.required_texts import (
+    all_contained,
     is_simple,
     only_contained,
     required_items,
@@ -140,6 +141,22 @@ class PartTexts:
             return None
         return required_members(self._texts, frame)
 
+    def contained(self, frame: Frame) -> tuple[int, list[bytes]] | None:
+        """The most bytes of the items that an array still needs if several formulas count them, now and after any item.
+
+        Returns:
+            The bytes with commas, and the short texts of all items; ``None`` of other arrays and of objects.
+        """
+        parts, one = all_contained(frame), item(frame) if isinstance(frame, ArrayFrame) else None
+        if len(parts) < 2 or one is None:
+            return None
+        values, asked = self.value(one.demand), one.demand.extras
+        size = max(frame.plan.least - frame.length, 0) * min([len(text) + 1 for text in values.values()], default=0)
+        for _, child, least, _ in parts:
+            matching = [text for truth, text in values.items() if child not in asked or truth[asked.index(child)]]
+            size += least * min([len(text) + 1 for text in matching], default=0)
+        return size, [*values.values()]
+
     def with_member(self, frame: ObjectFrame) -> list[bytes]:
         """Short texts that end an open object with one more member at least."""
         return [*self._texts.of(state_in(frame, "comma", COMPACT), frame.wanted).values()]
@@ -261,8 +278,11 @@ class PartTexts:
     def reachable(self, frame: Frame) -> Iterable[Frame]:
         """The frames of an open object or array now and after more members, if they can be completed.
 
-        Where no formula is open, the frame itself stands for all of them.
+        Where no formula is open, the frame itself stands for all of them; where several formulas count items, the frame
+        itself and the frame without them.
         """
+        if len(all_contained(frame)) > 1:
+            return [frame, frame._replace(soft=True)]
         return filter(self._values.lives, [frame] if frame.only_hard else self._values.explored(frame))
 
     def _is_scarce(self, frame: ObjectFrame) -> bool:

@@ -16,10 +16,11 @@ from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
-from logitloom_plugins.json_schema.grammar.states import ColonState, ObjectState, State
-from logitloom_plugins.json_schema.schema.formula import Atom, Formula, ManyParts, is_atom, operands
+from logitloom_plugins.json_schema.grammar.states import ArrayState, ColonState, ObjectState, State
+from logitloom_plugins.json_schema.schema.formula import Atom, Formula, ManyParts, is_atom, operands, parts_of
 
 __all__ = [
+    "all_contained",
     "bytes_from",
     "bytes_needed",
     "is_simple",
@@ -127,6 +128,15 @@ def only_contained(frame: ArrayFrame) -> Atom | None:
     return soft
 
 
+def all_contained(frame: Frame) -> list[Atom]:
+    """The formulas of an array that only count items from below, where any number of items that are alike may come."""
+    if not isinstance(frame, ArrayFrame) or frame.extras or frame.plan.most is not None or frame.plan.distinct:
+        return []
+    parts = [part for part in parts_of(frame.soft) if part[0] == "contains" and part[3] is None]
+    is_all = len(parts) == len(parts_of(frame.soft)) and frame.length >= frame.plan.varied
+    return parts if is_all else []
+
+
 def _contained_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
     """:func:`required_items` where the one open formula counts the items that match a schema."""
     one, plan, contained = item(frame), frame.plan, only_contained(frame)
@@ -150,19 +160,46 @@ def _contained_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None
 
 
 def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
-    """A lower bound on the bytes that an object still needs before its closing bracket; 0 for arrays.
+    """A lower bound on the bytes that an open object or array still needs before its closing bracket.
 
     A required member needs its name and its shortest value. Where the least number of members asks for more members,
     each of them needs as much as the shortest member. Of several ways to satisfy the object the cheapest counts.
     """
     if isinstance(frame, ArrayFrame):
-        return 0
+        return _least_of_items(texts, frame)
     plan = frame.plan
     required = plan.required_names(frame.position, frame.missing)
     needed = needed_directly = sum([_bytes_of(texts, plan, name) for name in required])
     needed += _least_for(texts, plan, frame.soft, frozenset(required))
     others = plan.least - max(frame.length, 0) - len(required) if plan.least else 0
     return needed if others <= 0 else max(needed, needed_directly + others * _shortest_member(texts, plan))
+
+
+def _least_of_items(texts: LocalTexts, frame: ArrayFrame) -> int:
+    """A lower bound on the bytes of the items that an array still needs, as far as its ``contains`` say.
+
+    An item may match several of them. Each one takes from all items that match it as many bytes as the shortest of
+    these has left, so that no byte is counted twice; first those that few kinds of items match.
+    """
+    counted = [part for part in parts_of(frame.soft) if part[0] == "contains" and part[2]]
+    one = item(frame) if counted and frame.length >= frame.plan.varied else None
+    if one is None:
+        return 0
+    known = texts.memory.items_needed
+    if frame in known:
+        return known[frame]
+    values, is_certain = texts.memory.values.certainty(lambda: short_values(texts, one.demand))
+    left, needed = {truth: len(text) + 1 for truth, text in values.items()}, 0
+    places = [(one.demand.extras.index(child), least) for _, child, least, _ in counted if child in one.demand.extras]
+    matching = [([truth for truth in left if truth[at]], least) for at, least in places]
+    for truths, least in sorted(matching, key=lambda each: len(each[0])):
+        taken = min([left[truth] for truth in truths], default=0)
+        needed += least * taken
+        left.update([(truth, left[truth] - taken) for truth in truths])
+    if is_certain:
+        known[frame] = needed
+        texts.memory.remembered += ENTRY
+    return needed
 
 
 def bytes_from(texts: LocalTexts, state: State) -> int:
@@ -175,7 +212,7 @@ def bytes_from(texts: LocalTexts, state: State) -> int:
         # Of what the object needs before this member, the member itself is no more than this. The colon, one byte of
         # the value and the bracket follow in any case.
         return max(bytes_needed(texts, frame) - counted, 0) + 3
-    if not isinstance(state, ObjectState):
+    if not isinstance(state, ObjectState | ArrayState):
         return 1
     # The first member is counted with a comma that it may not need.
     return max(bytes_needed(texts, state.frame) - (state.phase != "next"), 0) + 1
