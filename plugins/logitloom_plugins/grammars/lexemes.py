@@ -95,10 +95,11 @@ def lexed(grammar: ContextFreeGrammar) -> Lexed:
     if grammar.start not in circles:
         return Lexed({grammar.start: Lexeme(0)}, grammar.start, (grammar.rules[grammar.start],), parts)
     cut: set[Node] = set()
+    compiled: dict[Node, Dfa] = {}
     tracker = BudgetTracker(subject="the grammar")
     while True:
         tracker.check_time()
-        cutting = _Cutting(grammar, circles, cut, tracker)
+        cutting = _Cutting(grammar, circles, cut, compiled, tracker)
         try:
             more = cutting.too_long()
         except BudgetExceeded:
@@ -113,8 +114,8 @@ class _Automata(NamedTuple):
     """The automata of all lexemes, side by side.
 
     Attributes:
-        table: ``[states + 1, bytes]``: the next state, for the bytes that any lexeme has. The last row belongs to the
-            dead state, which is the last state here, too.
+        table: ``[states + 1, bytes]``: the next state, for one of the bytes that are alike in all lexemes. The last row
+            belongs to the dead state, which is the last state here, too.
         accepting: by state.
         start: by lexeme.
         owner: by state its lexeme; the dead state has the number behind the last lexeme.
@@ -127,10 +128,23 @@ class _Automata(NamedTuple):
 
 
 class _Cutting:
-    """One attempt: the grammar with some regular parts cut into smaller ones."""
+    """One attempt: the grammar with some regular parts cut into smaller ones.
+
+    Args:
+        grammar: the grammar.
+        circles: its rules that contain themselves.
+        cut: the parts to cut.
+        compiled: automata of lexemes, which the attempts share.
+        tracker: the budget tracker.
+    """
 
     def __init__(
-        self, grammar: ContextFreeGrammar, circles: frozenset[str], cut: set[Node], tracker: BudgetTracker
+        self,
+        grammar: ContextFreeGrammar,
+        circles: frozenset[str],
+        cut: set[Node],
+        compiled: dict[Node, Dfa],
+        tracker: BudgetTracker,
     ) -> None:
         self.grammar = grammar
         self.circles = circles
@@ -141,7 +155,7 @@ class _Cutting:
         #: By identity of a node of the grammar whether it names a rule with circles.
         self._circular: dict[int, bool] = {}
         self._steps = _MOST_STEPS
-        self._tracker = tracker
+        self._tracker, self._compiled = tracker, compiled
         self.rules = {name: self._converted(grammar.rules[name]) for name in grammar.rules if name in circles}
 
     # --- nodes -------------------------------------------------------------------------------------------------
@@ -353,7 +367,6 @@ class _Cutting:
         texts: dict[int, bytes] = {}
         compiled: dict[int, Dfa] = {}
         sizes: list[int] = []
-        used = np.zeros(256, dtype=np.bool_)
         for number, node in enumerate(self.lexemes):
             self._tracker.check_time()
             text = _literal(node)
@@ -361,23 +374,27 @@ class _Cutting:
                 texts[number] = text
                 sizes.append(len(text) + 1)
             else:
-                dfa = compiled[number] = compile_pattern(self._pattern(node), budget=_BUDGET).trimmed()
-                sizes.append(len(dfa.by_byte))
-                used |= (dfa.by_byte != DEAD).any(axis=0)
+                if node not in self._compiled:
+                    self._compiled[node] = compile_pattern(self._pattern(node), budget=_BUDGET).trimmed()
+                compiled[number] = self._compiled[node]
+                sizes.append(compiled[number].states)
         joined = np.frombuffer(b"".join(texts.values()), dtype=np.uint8)
-        used[joined] = True
-        column = np.cumsum(used) - 1
+        # Bytes are alike that no automaton distinguishes and that stand in no text.
+        of_texts = np.zeros(256, dtype=np.intp)
+        of_texts[joined] = joined + 1
+        alike = np.stack([of_texts, *{id(dfa): dfa.byte_class for dfa in compiled.values()}.values()])
+        _, first, column = np.unique(alike, axis=1, return_index=True, return_inverse=True)
         begins = np.cumsum([0, *sizes])
-        table = np.full((begins[-1] + 1, int(used.sum())), DEAD, dtype=np.int32)
+        table = np.full((begins[-1] + 1, len(first)), DEAD, dtype=np.int32)
         accepting = np.zeros(len(table), dtype=np.bool_)
         start = begins[:-1].copy()
         for number, dfa in compiled.items():
             own = slice(begins[number], begins[number + 1])
-            reached = dfa.by_byte[:, used]
+            reached = dfa.next[:, dfa.byte_class[first]]
             table[own] = np.where(reached == DEAD, DEAD, reached + begins[number])
             accepting[own] = dfa.accepting
             start[number] += dfa.start
-        rows = [np.arange(begins[number], begins[number] + len(text)) for number, text in texts.items()]
+        rows = [np.arange(begins[number], begins[number + 1] - 1) for number in texts]
         if rows:
             before = np.concatenate(rows)
             table[before, column[joined]] = before + 1
@@ -418,8 +435,9 @@ class _Cutting:
                 longer.update((i, j) for j in numbers[(going & heads[i]).any(axis=1) & long[numbers]].tolist())
             # Bytes with fewer than two lexemes left tell nothing more.
             bytes_left = (going.sum(axis=0) > 1).nonzero()[0]
-            for column in table[np.ix_(states, bytes_left)].T:
-                reached = np.sort(column[column >= 0])
+            columns = np.ascontiguousarray(np.sort(table[np.ix_(states, bytes_left)], axis=0).T)
+            for column in {each.tobytes(): each for each in columns}.values():
+                reached = column[column >= 0]
                 if reached.tobytes() not in seen:
                     seen.add(reached.tobytes())
                     waiting.append(reached)

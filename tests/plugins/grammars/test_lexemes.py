@@ -50,7 +50,7 @@ def test_lexemes_are_compared_as_their_texts_are(seed: int) -> None:
     dice = random.Random(seed)
     bodies = dice.sample(BODIES, 5)
     grammar = pruned(parse_gbnf("root ::= " + " | ".join(f"{body} root" for body in bodies) + ' | "."'))
-    cutting = _Cutting(grammar, frozenset({"root"}), set(), BudgetTracker(subject="the grammar"))
+    cutting = _Cutting(grammar, frozenset({"root"}), set(), {}, BudgetTracker(subject="the grammar"))
     count = len(cutting.lexemes)
     following = [set(dice.sample(range(count), 2)) for _ in range(count)]
     same, longer = cutting._compared([sum(1 << each for each in after) for after in following])
