@@ -66,6 +66,7 @@ HOSTILE: dict[str, Any] = {
     "counted pattern": {"type": "string", "pattern": "^(ab|c)*$", "minLength": 50, "maxLength": 60},
     "different numbers": {"type": "array", "minItems": 20, "uniqueItems": True, "items": {"type": "integer"}},
     "different strings": {"type": "array", "minItems": 12, "uniqueItems": True, "items": {"type": "string"}},
+    "different listed items": {"type": "array", "minItems": 11, "uniqueItems": True, "items": {"enum": NAMES[:12]}},
     "dependent names": {
         "type": "object",
         "properties": {name: {"type": "integer"} for name in NAMES[:20]},

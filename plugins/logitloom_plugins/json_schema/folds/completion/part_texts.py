@@ -151,10 +151,15 @@ class PartTexts:
         if len(parts) < 2 or one is None:
             return None
         values, asked = self.value(one.demand), one.demand.extras
-        size = max(frame.plan.least - frame.length, 0) * min([len(text) + 1 for text in values.values()], default=0)
+        sizes = {truth: len(text) + 1 for truth, text in values.items()}
+        longest, more = max(sizes.values(), default=0), max(frame.plan.least - frame.length, 0)
+        if frame.plan.most is not None or any(most is not None for _, _, _, most in parts):
+            # Which items may come is not known. Without any of them, a text would lack an item or a match.
+            return (more + sum([least for _, _, least, _ in parts])) * longest, [*values.values()]
+        size = more * min(sizes.values(), default=0)
         for _, child, least, _ in parts:
-            matching = [text for truth, text in values.items() if child not in asked or truth[asked.index(child)]]
-            size += least * min([len(text) + 1 for text in matching], default=0)
+            matching = [size for truth, size in sizes.items() if child not in asked or truth[asked.index(child)]]
+            size += least * min(matching, default=0)
         return size, [*values.values()]
 
     def with_member(self, frame: ObjectFrame) -> list[bytes]:

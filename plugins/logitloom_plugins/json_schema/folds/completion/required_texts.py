@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeGuard
 
@@ -13,7 +13,7 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import Canoni
 from logitloom_plugins.json_schema.folds.completion.value_texts import short_values, values_in_order
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.keys import Label
-from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ArrayState, ColonState, ObjectState, State
@@ -32,6 +32,8 @@ __all__ = [
 
 #: So many required items or more are not searched for one by one.
 _MANY_ITEMS: Final = 64
+#: Of a formula that counts items: its entry in truth vectors, and the least and the largest number of items that match.
+_Count = tuple[int, int, int | None]
 #: The first elements of formulas that may require a member.
 _ASKING: Final = frozenset(("req", "|", "1", "&"))
 
@@ -129,12 +131,11 @@ def only_contained(frame: ArrayFrame) -> Atom | None:
 
 
 def all_contained(frame: Frame) -> list[Atom]:
-    """The formulas of an array that only count items from below, where any number of items that are alike may come."""
-    if not isinstance(frame, ArrayFrame) or frame.extras or frame.plan.most is not None or frame.plan.distinct:
+    """The open formulas of an array whose items are all alike, if each of them counts the items that match a schema."""
+    if not isinstance(frame, ArrayFrame) or frame.extras or frame.plan.distinct or frame.length < frame.plan.varied:
         return []
-    parts = [part for part in parts_of(frame.soft) if part[0] == "contains" and part[3] is None]
-    is_all = len(parts) == len(parts_of(frame.soft)) and frame.length >= frame.plan.varied
-    return parts if is_all else []
+    parts = parts_of(frame.soft)
+    return [*parts] if all(part[0] == "contains" for part in parts) else []
 
 
 def _contained_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
@@ -176,12 +177,8 @@ def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
 
 
 def _least_of_items(texts: LocalTexts, frame: ArrayFrame) -> int:
-    """A lower bound on the bytes of the items that an array still needs, as far as its ``contains`` say.
-
-    An item may match several of them. Each one takes from all items that match it as many bytes as the shortest of
-    these has left, so that no byte is counted twice; first those that few kinds of items match.
-    """
-    counted = [part for part in parts_of(frame.soft) if part[0] == "contains" and part[2]]
+    """A lower bound on the bytes of the items that an array still needs, where ``contains`` counts its items."""
+    counted = [part for part in parts_of(frame.soft) if part[0] == "contains"]
     one = item(frame) if counted and frame.length >= frame.plan.varied else None
     if one is None:
         return 0
@@ -189,16 +186,38 @@ def _least_of_items(texts: LocalTexts, frame: ArrayFrame) -> int:
     if frame in known:
         return known[frame]
     values, is_certain = texts.memory.values.certainty(lambda: short_values(texts, one.demand))
-    left, needed = {truth: len(text) + 1 for truth, text in values.items()}, 0
-    places = [(one.demand.extras.index(child), least) for _, child, least, _ in counted if child in one.demand.extras]
-    matching = [([truth for truth in left if truth[at]], least) for at, least in places]
-    for truths, least in sorted(matching, key=lambda each: len(each[0])):
-        taken = min([left[truth] for truth in truths], default=0)
-        needed += least * taken
-        left.update([(truth, left[truth] - taken) for truth in truths])
+    sizes = {truth: len(text) + 1 for truth, text in values.items()}
+    asked = one.demand.extras
+    counts = [(asked.index(child), least, most) for _, child, least, most in counted if child in asked]
+    needed = max(_least_to_match(sizes, counts), _least_for_count(sizes, counts, frame.plan.least - frame.length))
     if is_certain:
         known[frame] = needed
         texts.memory.remembered += ENTRY
+    return needed
+
+
+def _least_to_match(sizes: Mapping[TruthVector, int], counts: Sequence[_Count]) -> int:
+    """A lower bound on the bytes of items that match formulas often enough.
+
+    An item may match several of them. Each one takes from all items that match it as many bytes as the shortest of
+    these has left, so that no byte is counted twice; first those that few kinds of items match.
+    """
+    left, needed = dict(sizes), 0
+    matching = [([truth for truth in left if truth[at]], least) for at, least, _ in counts]
+    for truths, least in sorted(matching, key=lambda each: len(each[0])):
+        taken = min([left[truth] for truth in truths], default=0) if least else 0
+        needed += least * taken
+        left.update([(truth, left[truth] - taken) for truth in truths])
+    return needed
+
+
+def _least_for_count(sizes: Mapping[TruthVector, int], counts: Sequence[_Count], more: int) -> int:
+    """A lower bound on the bytes of a number of items that match no formula too often."""
+    needed = 0
+    for truth, size in sorted(sizes.items(), key=lambda each: each[1]):
+        room = min([more, *[most for at, _, most in counts if truth[at] and most is not None]])
+        needed += max(room, 0) * size
+        more -= max(room, 0)
     return needed
 
 
