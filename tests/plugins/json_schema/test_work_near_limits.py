@@ -350,9 +350,20 @@ def test_names_that_make_no_difference_are_walked_together(monkeypatch: pytest.M
     assert constraint.schema.completions.work < distances._MOST_WORK // 2
 
 
-def test_strings_with_which_no_item_comes_again_are_walked_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that begin like a string of an earlier item are looked at alone."""
-    constraint = constraint_of({"type": "array", "uniqueItems": True, "items": {"type": "object"}})
+@pytest.mark.parametrize(
+    ("schema", "begun"),
+    [
+        ({"items": {"type": "object"}}, b'[{"b": "ab"}, {"b": "cd"}, {"b": "'),
+        ({"items": {"type": "string"}, "minItems": 4}, b'["ab", "cd", "b'),
+        ({"items": {"type": ["string", "integer"], "maxLength": 9}, "minItems": 6}, b'["ab", 1, "cd", "b'),
+    ],
+    ids=["objects", "further strings", "further values"],
+)
+def test_strings_with_which_no_item_comes_again_are_walked_together(
+    schema: Any, begun: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that begin like a string of an earlier item, or like one that may be chosen, are looked at alone."""
+    constraint = constraint_of({"type": "array", "uniqueItems": True, **schema})
     walks, reached = Counter[str](), content_walk.ContentWalk.reached
 
     def counted(*arguments: Any) -> Any:
@@ -361,7 +372,7 @@ def test_strings_with_which_no_item_comes_again_are_walked_together(monkeypatch:
 
     monkeypatch.setattr(content_walk.ContentWalk, "reached", counted)
     state: Any = constraint.start()
-    for byte in b'[{"b": "ab"}, {"b": "cd"}, {"b": "':
+    for byte in begun:
         state = constraint.advance(state, 1 + byte)
     ids, needed = constraint.least_after(state)
     assert walks["calls"] < 5

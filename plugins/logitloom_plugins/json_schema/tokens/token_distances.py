@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, TypeVar
 
 import numpy as np
@@ -72,8 +72,8 @@ class TokenDistances:
         #: The text that was counted last, with the numbers for its ends. Completions of one mask often end alike.
         self._counted_before: tuple[bytes, list[int]] = b"", [0]
         self._least: dict[Position, int | None] = {}
-        #: Of the current mask, by all but the name: the first position of :meth:`_first_alike`.
-        self._alike: dict[tuple[int, Stack, ItemPosition], Position] = {}
+        #: Of the current mask, by all that makes a difference: the first position with a completion.
+        self._alike: dict[tuple[int, Stack, Hashable], Position] = {}
 
     def least(self, position: Position) -> int | None:
         """The fewest tokens that write the completion; ``None`` if there is none."""
@@ -113,7 +113,7 @@ class TokenDistances:
                 isinstance(state, TextState)
                 and not (state.context.is_listed or state.context.content.automaton.narrow[state.content_state])
                 and not self._matters(at)
-                and not completions.items_matter(at)
+                and not (completions.items_matter(at) and completions.alike_items(at) is None)
             ):
                 # The characters of the string up to here make no difference.
                 items = at.items._replace(text=b"")
@@ -177,7 +177,8 @@ class TokenDistances:
         completions, machine, words = self._completions, self.machine, self._words
         nodes = [(node, *self._in_content(at)) for node, at in begun.items()]
         walked = self._content.reached(words.trie, context, nodes, self._free)
-        written = self._names(begun, walked) if context.tracks else [b""] * len(walked.states)
+        items_matter = completions.items_matter(next(iter(begun.values())))
+        examples = self._examples(begun, walked) if context.tracks or items_matter else []
         # The last entry is for words that do not stay in the string.
         least = np.full(len(walked.states) + 1, _NOT_COUNTED, dtype=np.int32)
         #: By states of the content with numbers of characters, of those that are alike one.
@@ -186,18 +187,44 @@ class TokenDistances:
             if at is not None and completions.work < _MOST_WORK:
                 alike = at[0], context.content.alike(at[1], 0)
                 if alike not in known:
-                    here = Position(machine.codes.strings.text(context, *alike), stack, written[number])
+                    here = Position(machine.codes.strings.text(context, *alike), stack)
+                    if examples:
+                        before, read_after = examples[number]
+                        here = here._replace(written=before.written + read_after if context.tracks else b"")
+                    if items_matter:
+                        here = here._replace(items=before.items._replace(text=before.items.text + read_after))
                     known[alike] = self._counted(self._first_alike(here))
                 least[number] = known[alike]
         found.add_all(walked.ids, least.take(walked.which))
-        #: Nodes by what is read from which position.
-        read: dict[tuple[Position, bytes], list[int]] = {}
+        read = self._ends_alike(context, stack, items, begun, walked)
+        for (before, text), alike_nodes in read.items():
+            completions.work += _NODE + _ALIKE * len(alike_nodes)
+            reached = machine.read(before, text)
+            if reached is not None and completions.work < _MOST_WORK:
+                self._add(alike_nodes, reached, found)
+                pending.add(reached, alike_nodes)
+
+    def _ends_alike(
+        self,
+        context: StringContext,
+        stack: Stack,
+        items: ItemPosition,
+        begun: dict[int, Position],
+        walked: Reached,
+    ) -> dict[tuple[Position, bytes], list[int]]:
+        """The nodes at which strings end or escapes begin, by what is read from which position."""
+        words, read = self._words, dict[tuple[Position, bytes], list[int]]()
         for ((content_state, count), is_end), ends in walked.ends.items():
             if items.frame:
-                # What is remembered of the items depends on each byte.
-                for node in ends:
-                    begin, text = words.text_from(begun, node)
-                    read.setdefault((begun[begin], text), []).append(node)
+                # What is remembered of the items depends on each byte, for tokens that go on.
+                going_on = [node for node in ends if words.has_children(node)]
+                for alike_nodes in (
+                    [node for node in ends if not words.has_children(node)],
+                    *[[each] for each in going_on],
+                ):
+                    if alike_nodes:
+                        begin, text = words.text_from(begun, alike_nodes[0])
+                        read.setdefault((begun[begin], text), []).extend(alike_nodes)
                 continue
             if context.tracks:
                 # The name makes no difference here.
@@ -206,15 +233,10 @@ class TokenDistances:
             else:
                 # Where the string goes on, a bound on the number of characters may be near after some more of them.
                 count = context.content.alike(count, 0 if is_end else words.trie.longest)
-                before = Position(machine.codes.strings.text(context, content_state, count), stack)
+                before = Position(self.machine.codes.strings.text(context, content_state, count), stack)
                 text = b'"' if is_end else b"\\"
             read[before, text] = read.get((before, text), []) + ends
-        for (before, text), alike_nodes in read.items():
-            completions.work += _NODE + _ALIKE * len(alike_nodes)
-            reached = machine.read(before, text)
-            if reached is not None and completions.work < _MOST_WORK:
-                self._add(alike_nodes, reached, found)
-                pending.add(reached, alike_nodes)
+        return read
 
     def _in_content(self, position: Position) -> tuple[int, int]:
         """The state of the content and the number of characters at a position in a string."""
@@ -222,17 +244,17 @@ class TokenDistances:
         assert isinstance(state, TextState)
         return state.content_state, state.characters
 
-    def _names(self, begun: dict[int, Position], walked: Reached) -> list[bytes]:
-        """For each state that tokens reach in a name a name that leads to it."""
-        names = [b""] * len(walked.states)
+    def _examples(self, begun: dict[int, Position], walked: Reached) -> list[tuple[Position, bytes]]:
+        """For each state that tokens reach in a string a position before one of them, and what the token has then."""
+        found = [(next(iter(begun.values())), b"")] * len(walked.states)
         for number, token in enumerate(walked.examples()):
             node, text = 0, self._vocabulary.token_bytes[token]
             for at, byte in enumerate(text):
                 if node in begun:
-                    names[number] = begun[node].written + text[at:]
+                    found[number] = begun[node], text[at:]
                     break
                 node = self._words.child(node, byte)
-        return names
+        return found
 
     def _add(self, nodes: list[int], reached: Position, found: _FoundDistances) -> None:
         """Add the tokens that end at some nodes, unless they write the completion or too much has been counted."""
@@ -247,7 +269,10 @@ class TokenDistances:
         memory = self._completions.memory
         memory.most = _MOST_WORK
         try:
-            needed = self.least(self._completions.without_items(position))
+            alike = self._completions.alike_items(position := self._completions.without_items(position))
+            if alike is not None:
+                position = self._alike.setdefault((position.state, position.stack, alike), position)
+            needed = self.least(position)
         except WorkSpent:
             memory.work = max(memory.work, _MOST_WORK)
             return _NOT_COUNTED

@@ -9,13 +9,15 @@ from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import COPIED, MEMBER, shortlex
-from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
 from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER, Canonical, canonical
+from logitloom_plugins.json_schema.folds.completion.value_texts import values_in_order
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import ItemPosition
+from logitloom_plugins.json_schema.grammar.arrays import item
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
-from logitloom_plugins.json_schema.grammar.members import TruthVector
+from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
     EscapeState,
@@ -62,15 +64,17 @@ class DifferentItems:
 
     Args:
         machine: reads texts.
-        contents: short contents of strings and numbers.
+        texts: the short texts of states.
         complete: finds the completion of a position: with a given end of the current item, or, for ``None``, as if
             items might repeat.
     """
 
     def __init__(
-        self, machine: Machine, contents: ContentTexts, complete: Callable[[Position, Item | None], bytes | None]
+        self, machine: Machine, texts: LocalTexts, complete: Callable[[Position, Item | None], bytes | None]
     ) -> None:
-        self._machine, self._contents, self._complete = machine, contents, complete
+        self._machine, self._texts, self._contents, self._complete = machine, texts, texts.contents, complete
+        #: By the constraint on items and a number: so many values from which items are chosen, and their strings.
+        self._listed: dict[tuple[ValueConstraint, int], tuple[frozenset[Canonical], list[bytes]]] = {}
 
     def matter(self, position: Position) -> bool:
         """Whether the items so far make a difference to the completion.
@@ -92,6 +96,41 @@ class DifferentItems:
             around += entry.back.states.values()
         frames = [each.frame for each in around if isinstance(each, ArrayState) and each.frame.plan.distinct]
         return any(not frame.only_hard or frame.length < frame.plan.least for frame in frames)
+
+    def alike(self, position: Position) -> Hashable | None:
+        """What of the items so far makes a difference to the completion where further items come; ``None`` for all.
+
+        Further items are chosen from a list. Earlier items that are not in the list make no difference. Nor do the
+        characters of a string that can become neither an earlier item nor one of the list.
+        """
+        listed, (frame, phase, text, _) = self._choices(position), position.items
+        if listed is None or frame is None or frame.before is not None or text[:1] not in (b"", b'"'):
+            return None
+        values, strings = listed
+        if text and any(string.startswith(text[1:]) for string in strings):
+            return None
+        if text and self._machine.distinct.can_recur(position.items._replace(escape=b"")):
+            return None
+        return frozenset(items_before(self._machine, position.items)) & values, phase, text[:1]
+
+    def _choices(self, position: Position) -> tuple[frozenset[Canonical], list[bytes]] | None:
+        """The values from which the further items of the innermost array are chosen; ``None`` if they are not alike."""
+        state = self._machine.states[position.state]
+        if isinstance(state, TextState | EscapeState) and position.stack is not None:
+            [state, *others] = position.stack.entry.back.states.values()
+            if others:
+                return None
+        if not isinstance(state, ArrayState) or not state.frame.plan.distinct or not state.frame.only_hard:
+            return None
+        one = item(state.frame) if state.frame.length >= state.frame.plan.varied else None
+        if one is None:
+            return None
+        key = one.demand, 1 << state.frame.plan.least.bit_length()
+        if key not in self._listed:
+            values = [value for _, _, value in values_in_order(self._texts, *key)]
+            strings = [json.loads(value).encode() for value in values if isinstance(value, str)]
+            self._listed[key] = frozenset(values), strings
+        return self._listed[key]
 
     def complete(self, position: Position) -> tuple[bytes | None, int]:
         """The completion, ``None`` if a bounded search finds none, and the work of the search.

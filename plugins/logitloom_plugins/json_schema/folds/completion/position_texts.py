@@ -9,7 +9,7 @@ and items that must be different are chosen one after another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Final
 
 from logitloom_plugins.json_schema.folds.completion.chosen_names import can_be_chosen
@@ -88,7 +88,7 @@ class Completions:
         strings = machine.codes.strings.moves
         self._texts = LocalTexts(machine.grammar, strings, self.memory, specialised, bytes_from)
         self.parts = PartTexts(self._texts)
-        self._different = DifferentItems(machine, self._texts.contents, self._complete)
+        self._different = DifferentItems(machine, self._texts, self._complete)
         self._forget()
 
     def _forget(self) -> None:
@@ -116,6 +116,13 @@ class Completions:
     def items_matter(self, position: Position) -> bool:
         """Whether items that must not come again make a difference to the completion of a position."""
         return self._different.matter(position)
+
+    def alike_items(self, position: Position) -> Hashable | None:
+        """Equal for the positions of one state with one completion, whatever their items; ``None`` if not known.
+
+        In a string its characters make no difference then.
+        """
+        return self._different.alike(position)
 
     def without_items(self, position: Position) -> Position:
         """A position with the same completion, without the items so far if these make no difference."""
