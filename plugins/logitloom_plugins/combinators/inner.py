@@ -117,6 +117,7 @@ class Inner:
                 )
         self.links = tuple(links)
         self._found: dict[tuple[Vocabulary, int], list[Constraint]] = {}
+        self._together: dict[tuple[Vocabulary, int], Constraint] = {}
         self.constraints = tuple(link.processor for link in links if link.is_constraint or _combines(link.processor))
         others = [link for link in links if not link.is_constraint]
         self.others = Chain([_within_another(link, later=False) for link in others]) if others else None
@@ -130,8 +131,10 @@ class Inner:
         Raises:
             LogitloomError: if the intersection is empty, or if it cannot be computed.
         """
-        found = self._each(vocabulary, vocab_size)
-        return found[0] if len(found) == 1 else Intersection(found, self.owner) if found else None
+        key = vocabulary, vocab_size
+        if key not in self._together and (found := self._each(*key)):
+            self._together[key] = found[0] if len(found) == 1 else Intersection(found, self.owner)
+        return self._together.get(key)
 
     def _each(self, vocabulary: Vocabulary, vocab_size: int) -> list[Constraint]:
         key = vocabulary, vocab_size

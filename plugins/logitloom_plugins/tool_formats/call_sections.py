@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -77,6 +78,8 @@ class _CallSections:
     ) -> None:
         self.form, self.tools, self.parallel, self.style, self.owner = form, tools, parallel, style, owner
         self.drafts: list[_Draft] = []
+        #: By what they were made of; of what is no plain data the identity, which lasts as long as the processors.
+        self._inners: dict[str, Inner] = {}
         self.meaning = CallMeaning(form.name_key, form.arguments_key)
 
     def sections(self) -> list[Section]:
@@ -321,7 +324,11 @@ class _CallSections:
         return self.draft(number, Section(budget=0), pairs)
 
     def _inner(self, given: list[Any]) -> Inner:
-        return Inner(given, self.owner)
+        """The processors of a section. Parameters with equal schemas share them, and so their constraints."""
+        key = json.dumps(given, default=id)
+        if key not in self._inners:
+            self._inners[key] = Inner(given, self.owner)
+        return self._inners[key]
 
     def reserve(self) -> int:
         """The number of a new section."""
