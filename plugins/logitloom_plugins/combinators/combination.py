@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, Final
@@ -502,15 +502,26 @@ class Combination(Constraint):
         rest = part.exits[config.exit][0][config.written :]
         texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
         texts += [text for text in self._texts.beginning_with(rest) if len(text) > len(rest)]
-        ids = self._texts.ids([text for text in texts if self._leads_on(config, text)])
+        ids = self._texts.ids(self._leading_on(config, texts))
         ids += [token for token in self._special[config.section] if self._read_textless([config], token)[0]]
         ids += self._tokens_of_tags(config)
         if config.node is not None:
             ids += textless_ids(self.vocabulary, self.vocab_size).tolist()
         return selected(ids)
 
-    def _leads_on(self, config: SectionConfiguration, text: bytes) -> bool:
-        return bool(self.read([config], self._texts.ids_of(text)[0])[0])
+    def _leading_on(self, config: SectionConfiguration, texts: Iterable[bytes]) -> Iterator[bytes]:
+        """Of some texts of tokens those that continue a begun string; what several begin with is read once."""
+        automaton, before = self._automaton, b""
+        #: The configurations after each beginning of a text, as far as there are any.
+        after: list[States] = [frozenset({config})]
+        for text in sorted(texts):
+            apart = (at for at, pair in enumerate(zip(before, text, strict=False)) if pair[0] != pair[1])
+            del after[next(apart, min(len(before), len(text))) + 1 :]
+            while after[-1] and len(after) <= len(text):
+                after.append(automaton.read(after[-1], text[len(after) - 1])[0])
+            if any(self._viable(one) for reached in after[-1] for one in automaton.at_border(reached)):
+                yield text
+            before = text
 
     def _of_text(self, config: SectionConfiguration, part: SectionAutomaton) -> TokenSet:
         """The tokens that continue the inner text and complete no string that ends the section."""

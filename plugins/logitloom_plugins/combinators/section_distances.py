@@ -12,7 +12,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Final
 
 import numpy as np
@@ -422,8 +422,9 @@ class Distances:
             within = 0 if inner is None else inner.most_after(self._parts[section].start)
             inside.append(max(self._from[section], self._bound(section, 1, within)))
         further: list[set[int]] = []
+        in_a_token = cache(self._combination.in_a_token)
         for part in self._parts:
-            short = {target for text, target in part.exits if self._combination.in_a_token(text)}
+            short = {target for text, target in part.exits if in_a_token(text)}
             further.append(short | set(part.follows) | ({part.after} if part.after is not None else set()))
         found = []
         for section in range(count):
