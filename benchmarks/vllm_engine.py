@@ -39,12 +39,42 @@ SCHEMA = {
     "required": ["name", "age", "city", "tags"],
     "additionalProperties": False,
 }
+NESTED = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "maxLength": 40},
+        "items": {
+            "type": "array",
+            "minItems": 8,
+            "maxItems": 12,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "integer"},
+                    "name": {"type": "string", "maxLength": 30},
+                    "ok": {"type": "boolean"},
+                    "size": {
+                        "type": "object",
+                        "properties": {"width": {"type": "integer"}, "unit": {"enum": ["cm", "inch"]}},
+                        "required": ["width", "unit"],
+                        "additionalProperties": False,
+                    },
+                },
+                "required": ["id", "name", "ok", "size"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    "required": ["title", "items"],
+    "additionalProperties": False,
+}
 CHOICES = ["the first of the three possible answers", "the second of all the answers", "none of the others at all"]
 
 #: Name -> (chain of logitloom, arguments of vLLM's StructuredOutputsParams).
 WORK: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "regex": ([{"use": "regex", "options": {"pattern": WORDS}}], {"regex": WORDS}),
     "json": ([{"use": "json", "options": {"schema": SCHEMA}}], {"json": SCHEMA}),
+    "nested": ([{"use": "json", "options": {"schema": NESTED}}], {"json": NESTED}),
     "choice": ([{"use": "choice", "options": {"choices": CHOICES}}], {"choice": CHOICES}),
 }
 
@@ -85,8 +115,9 @@ def engine(backend: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     clock = time.process_time if options.clock == "cpu" else time.perf_counter
     spent = Spent(clock)
     llm = LLM(
-        model=options.model, enforce_eager=True, max_model_len=256, max_num_seqs=max(options.batches), dtype="bfloat16",
-        seed=0, structured_outputs_config={"backend": backend}, disable_log_stats=True, enable_prefix_caching=False,
+        model=options.model, enforce_eager=True, max_model_len=max(256, options.tokens + 32),
+        max_num_seqs=max(options.batches), dtype="bfloat16", seed=0, structured_outputs_config={"backend": backend},
+        disable_log_stats=True, enable_prefix_caching=False,
     )  # fmt: skip
     rows = []
     for work in options.work:
