@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from logitloom.errors import LogitloomWarning, OptionError, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.schema_document import subschemas
+from logitloom_plugins.schema_sources.narrowing import narrowed_format
 
 __all__ = ["check_keywords", "check_strict", "closed", "unwrapped"]
 
@@ -96,6 +97,7 @@ def closed(schema: Any) -> Any:
     for _, part in _parts(schema):
         if "properties" in part and "unevaluatedProperties" not in part:
             part.setdefault("additionalProperties", False)
+        narrowed_format(part)
     return schema
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, get_origin, get_type_hints, is_typeddict
 from logitloom.errors import OptionError
 from logitloom.host.loading import text_or_file
 from logitloom_plugins.schema_sources.inputs import closed, unwrapped
+from logitloom_plugins.schema_sources.narrowing import pydantic_generator
 
 __all__ = ["is_plain", "plain_schema", "schema_of"]
 
@@ -59,9 +60,9 @@ def schema_of(source: Any) -> Any:
 
 def _of_class(source: Any) -> Any:
     if hasattr(source, "model_json_schema"):
-        return source.model_json_schema()
+        return source.model_json_schema(schema_generator=pydantic_generator())
     if hasattr(source, "json_schema") and callable(source.json_schema):
-        return source.json_schema()
+        return source.json_schema(schema_generator=pydantic_generator())
     return _of_msgspec(source) if hasattr(source, "__struct_fields__") else _of_type(source)
 
 
@@ -156,8 +157,8 @@ def _of_type(source: Any) -> Any:
             fields: dict[str, Any] = {
                 name: (hint, ... if name in required else None) for name, hint in get_type_hints(source).items()
             }
-            return create_model(source.__name__, **fields).model_json_schema()
-        return TypeAdapter(source).json_schema()
+            return _of_class(create_model(source.__name__, **fields))
+        return _of_class(TypeAdapter(source))
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         raise _unreadable(source) from error
 

@@ -1,0 +1,210 @@
+"""Schemas of Python types, narrowed to the texts that the types' libraries read.
+
+The libraries describe some types with schemas that other texts satisfy, too: pydantic says of a ``Decimal`` that it may
+be any string, and nothing of the keys of a ``dict[int, str]``; ``datetime`` has no leap seconds, which the format
+``date-time`` has. A text that satisfies a narrowed schema is read as an object of the type.
+
+References:
+    RFC 3339, "Date and Time on the Internet: Timestamps", 2002 (leap seconds, years).
+    RFC 4648, "The Base16, Base32, and Base64 Data Encodings", 2006.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+__all__ = ["narrowed_format", "pydantic_generator"]
+
+_HEX: Final = "[0-9a-fA-F]"
+_LABEL: Final = "[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"
+_HOST: Final = rf"{_LABEL}(?:\.{_LABEL})*"
+_SCHEME: Final = "[A-Za-z][A-Za-z0-9+.-]*"
+_HOSTLESS: Final = "data|mailto|news|tel|urn"
+_BASE64: Final = "(?:{0}{{4}})*(?:{0}{{2}}==|{0}{{3}}=)?"
+_LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DAY: Final = "(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31"
+_DATE: Final = rf"(?!0000)(?:[0-9]{{4}}-(?:{_DAY})|{_LEAP_YEAR}-02-29)"
+_HOUR: Final = "(?:[01][0-9]|2[0-3])"
+_TIME: Final = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?"
+_ZONE: Final = f"(?:Z|[+-]{_HOUR}:[0-5][0-9])"
+#: In place of formats: Python has neither the year 0 nor leap seconds, whose format is a large automaton.
+_INSTEAD: Final = {"date": _DATE, "date-time": f"{_DATE}T{_TIME}{_ZONE}", "time": f"{_TIME}{_ZONE}"}
+#: Beside formats. A ``timedelta`` has neither years nor months.
+_BESIDE: Final[dict[str, dict[str, Any]]] = {
+    "duration": {"pattern": "^P(?:[0-9]{1,6}D)?(?:T(?:[0-9]{1,6}H)?(?:[0-9]{1,6}M)?(?:[0-9]{1,6}S)?)?$"},
+    "decimal": {"pattern": r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"},
+    "email": {"pattern": rf"^[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*@(?:{_LABEL}\.)+[A-Za-z]{{2,}}$"},
+    "base64": {"pattern": f"^{_BASE64.format('[A-Za-z0-9+/]')}$"},
+    "base64url": {"pattern": f"^{_BASE64.format('[A-Za-z0-9_-]')}$"},
+    "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
+    # The address of an interface or a network may stand alone.
+    "ipvanyinterface": {"format": "ipv4"},
+    "ipvanynetwork": {"format": "ipv4"},
+    "ipv4interface": {"format": "ipv4"},
+    "ipv4network": {"format": "ipv4"},
+    "ipv6interface": {"format": "ipv6"},
+    "ipv6network": {"format": "ipv6"},
+    **{
+        f"uuid{version}": {"format": "uuid", "pattern": f"^{_HEX}{{8}}-{_HEX}{{4}}-{version}{_HEX}{{3}}-[89abAB]"}
+        for version in range(1, 9)
+    },
+}
+#: Numbers between these bounds are finite where a library reads them as 64-bit floats.
+_FINITE: Final = {"minimum": -1e300, "maximum": 1e300}
+#: The whitespace that pydantic strips from texts.
+_NO_SPACE: Final = r"[^\s\x85]"
+_STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
+#: So many whole numbers are listed as names, and so many digits may follow a point where no number is given.
+_MOST_KEYS: Final = 1000
+_MOST_PLACES: Final = 10
+
+
+def narrowed_format(schema: dict[str, Any]) -> None:
+    """Narrow the strings of a subschema with a format, in place.
+
+    Example:
+        >>> schema = {"type": "string", "format": "uuid4"}
+        >>> narrowed_format(schema)
+        >>> sorted(schema), schema["allOf"][0]["format"]
+        (['allOf', 'format', 'type'], 'uuid')
+    """
+    if schema.get("type", "string") != "string":
+        return
+    name = schema.get("format", "")
+    if name in _INSTEAD:
+        del schema["format"]
+        _add(schema, {"pattern": f"^(?:{_INSTEAD[name]})$"})
+    elif name in _BESIDE:
+        _add(schema, _BESIDE[name])
+
+
+def _add(schema: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add keywords to a schema that may have them already."""
+    schema["allOf"] = [*schema.get("allOf", []), more]
+
+
+@functools.cache
+def pydantic_generator() -> Any:
+    """The class with which pydantic makes narrowed schemas."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class NarrowedSchemas(GenerateJsonSchema):  # type: ignore[misc]
+        def decimal_schema(self, schema: Any) -> Any:
+            return _decimal(super().decimal_schema(schema), schema)
+
+        def float_schema(self, schema: Any) -> Any:
+            found = super().float_schema(schema)
+            return {**_FINITE, **found} if schema.get("allow_inf_nan") is False else found
+
+        def str_schema(self, schema: Any) -> Any:
+            found = super().str_schema(schema)
+            if schema.get("strip_whitespace", self._config.str_strip_whitespace):
+                _add(found, {"pattern": _STRIPPED})
+            return found
+
+        def datetime_schema(self, schema: Any) -> Any:
+            found = super().datetime_schema(schema)
+            is_naive = schema.get("tz_constraint") == "naive" and found.get("format") == "date-time"
+            return {"type": "string", "pattern": f"^{_DATE}T{_TIME}$"} if is_naive else found
+
+        def url_schema(self, schema: Any) -> Any:
+            return _url(super().url_schema(schema), schema)
+
+        def multi_host_url_schema(self, schema: Any) -> Any:
+            return _url(super().multi_host_url_schema(schema), schema)
+
+        def dict_schema(self, schema: Any) -> Any:
+            return self._named(super().dict_schema(schema), schema)
+
+        def frozendict_schema(self, schema: Any) -> Any:
+            return self._named(super().frozendict_schema(schema), schema)
+
+        def ordered_dict_schema(self, schema: Any) -> Any:
+            return self._named(super().ordered_dict_schema(schema), schema)
+
+        def counter_schema(self, schema: Any) -> Any:
+            return self._named(super().counter_schema(schema), schema)
+
+        def _named(self, found: Any, schema: Any) -> Any:
+            if "patternProperties" in found:
+                found.setdefault("additionalProperties", False)
+            if "keys_schema" in schema:
+                names = _names(self.generate_inner(schema["keys_schema"]))
+                if names is not None:
+                    found["propertyNames"] = names
+            return found
+
+    return NarrowedSchemas
+
+
+def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a ``Decimal``; a string would not be held to its bounds.
+
+    Args:
+        found: pydantic's schema, a number or a string.
+        schema: the type, with at most ``max_digits`` digits and ``decimal_places`` of them after the point.
+    """
+    number = next((part for part in found.get("anyOf", ()) if part.get("type") == "number"), None)
+    if number is None:
+        return found
+    digits, places = schema.get("max_digits"), schema.get("decimal_places")
+    number = {**_FINITE, **number}
+    if places is not None:
+        every: Iterable[int] = (places,)
+    elif digits is not None:
+        every = range(min(digits, _MOST_PLACES) + 1)
+    else:
+        return number
+    ways = []
+    for after in every:
+        way: dict[str, Any] = {"multipleOf": float(f"1e-{after}")}
+        if digits is not None:
+            before = float(f"1e{digits - after}")
+            way |= {"exclusiveMinimum": -before, "exclusiveMaximum": before}
+        ways.append(way)
+    return {**number, "anyOf": ways}
+
+
+def _url(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The addresses of a type, with a host; in some usual schemes also those without a host, where any may come."""
+    schemes = schema.get("allowed_schemes")
+    scheme, more = ("|".join(map(re.escape, schemes)), "") if schemes else (_SCHEME, f"|(?:{_HOSTLESS}):")
+    _add(found, {"pattern": rf"^(?:(?:{scheme})://{_HOST}(?::[1-9][0-9]{{0,3}})?(?:[/?#]|$){more})"})
+    return found
+
+
+def _names(keys: dict[str, Any]) -> dict[str, Any] | None:
+    """The schema of the names that are read as keys of a type; ``None`` where pydantic's own says it."""
+    if "enum" in keys or "const" in keys:
+        values = keys["enum"] if "enum" in keys else [keys["const"]]
+        return {"enum": [value for value in values if isinstance(value, str)]}
+    if "anyOf" in keys:
+        parts = [_names(part) for part in keys["anyOf"]]
+        return {"anyOf": [part or own for part, own in zip(parts, keys["anyOf"], strict=True)]}
+    kind = keys.get("type")
+    if kind == "boolean":
+        return {"enum": ["true", "false"]}
+    if kind == "null":
+        return {"enum": []}
+    if kind not in ("integer", "number"):
+        return None
+    least, most = _whole_bounds(keys)
+    if kind == "integer" and least is not None and most is not None and most - least < _MOST_KEYS:
+        step = keys.get("multipleOf", 1)
+        return {"enum": [str(value) for value in range(least, most + 1) if value % step == 0]}
+    sign = "" if least is not None and least >= 0 else "-?"
+    whole = "[1-9][0-9]{0,14}" if least is not None and least > 0 else "(?:0|[1-9][0-9]{0,14})"
+    return {"pattern": f"^{sign}{whole}" + (r"(?:\.[0-9]{1,6})?$" if kind == "number" else "$")}
+
+
+def _whole_bounds(keys: dict[str, Any]) -> tuple[int | None, int | None]:
+    """The least and the largest whole number of a schema of numbers."""
+    least, most = keys.get("minimum"), keys.get("maximum")
+    if "exclusiveMinimum" in keys:
+        least = int(keys["exclusiveMinimum"]) + 1
+    if "exclusiveMaximum" in keys:
+        most = -(int(-keys["exclusiveMaximum"]) + 1)
+    return (None if least is None else int(least)), (None if most is None else int(most))

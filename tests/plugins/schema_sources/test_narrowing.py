@@ -1,0 +1,174 @@
+"""Each text of a Python type's schema is read as an object of the type: the types' own libraries are the oracle."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import ipaddress
+import uuid
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import pytest
+
+from logitloom import Context, Vocabulary, processors
+from logitloom_plugins.schema_sources.sources import schema_of
+
+pydantic = pytest.importorskip("pydantic", reason="needs pydantic")
+pytestmark = pytest.mark.extras
+
+_BYTES = [bytes([byte]) for byte in range(256)]
+_WORDS = [*b'2024-02-29 0000- T10:20: :60 1e99 http :// -5 ": "} true @b.c'.split(), b" a "]
+WORDS = Vocabulary([*_BYTES, *_WORDS, b""], eos=[256 + len(_WORDS)])
+
+
+class Side(enum.Enum):
+    """A value of either type."""
+
+    LEFT = "left"
+    TWO = 2
+
+
+class Pair(NamedTuple):
+    """An array of two items."""
+
+    first: int
+    second: decimal.Decimal
+
+
+def _field(kind: Any, **bounds: Any) -> Any:
+    return Annotated[kind, pydantic.Field(**bounds)]
+
+
+def _text(**bounds: Any) -> Any:
+    return Annotated[str, pydantic.StringConstraints(**bounds)]
+
+
+class Stripped(pydantic.BaseModel):
+    """Texts whose whitespace is stripped before their length is looked at."""
+
+    model_config = pydantic.ConfigDict(str_strip_whitespace=True)
+    text: _field(str, min_length=1)
+
+
+TYPES: dict[str, Any] = {
+    "date": datetime.date,
+    "datetime": datetime.datetime,
+    "datetime without a zone": pydantic.NaiveDatetime,
+    "datetime with a zone": pydantic.AwareDatetime,
+    "time": datetime.time,
+    "timedelta": datetime.timedelta,
+    "Decimal": decimal.Decimal,
+    "Decimal with bounds": _field(decimal.Decimal, ge=0, lt=100),
+    "Decimal of money": _field(decimal.Decimal, max_digits=6, decimal_places=2),
+    "Decimal of some digits": _field(decimal.Decimal, max_digits=4),
+    "Decimal of some places": _field(decimal.Decimal, decimal_places=3),
+    "finite float": pydantic.FiniteFloat,
+    "address of a page": pydantic.HttpUrl,
+    "address of a database": pydantic.PostgresDsn,
+    "any address": pydantic.AnyUrl,
+    "uuid": uuid.UUID,
+    "uuid of a version": pydantic.UUID4,
+    "address of a host": pydantic.IPvAnyAddress,
+    "network": ipaddress.IPv4Network,
+    "interface": ipaddress.IPv6Interface,
+    "base64": pydantic.Base64Bytes,
+    "base64 for addresses": pydantic.Base64UrlBytes,
+    "stripped text": _text(strip_whitespace=True, min_length=2, max_length=9),
+    "stripped text with a pattern": _text(strip_whitespace=True, pattern="a"),
+    "stripped by the model": Stripped,
+    "dict of int": dict[int, str],
+    "dict of positive int": dict[pydantic.PositiveInt, bool],
+    "dict of few int": dict[_field(int, gt=-2, lt=4), int],
+    "dict of float": dict[float, int],
+    "dict of bool": dict[bool, int],
+    "dict of Decimal": dict[decimal.Decimal, int],
+    "dict of literals": dict[Literal["a", 1], int],
+    "dict of an enum": dict[Side, int],
+    "dict of several": dict[int | None, int],
+    "dict of names": dict[_text(pattern="^[a-z]{1,3}$"), int],
+    "dict of dates": dict[datetime.date, int],
+    "counter": Counter[str],
+    "ordered dict": OrderedDict[int, int],
+    "tuple": Pair,
+    "list": list[dict[int, datetime.date] | decimal.Decimal],
+}
+
+
+def _texts(schema: Any, count: int) -> Iterator[bytes]:
+    """Random texts of a schema, each complete within a limit."""
+    chain = processors.load(("json", {"schema": schema}), tokenizer=WORDS)
+    start = Context.start(np.zeros((1, WORDS.size), dtype=np.float32), vocabulary=WORDS, max_new_tokens=120)
+    for seed in range(count):
+        context, random, text = start, np.random.default_rng(seed), b""
+        state = chain.init_state(context)
+        for _ in range(120):
+            logits = random.normal(size=(1, WORDS.size)).astype(np.float32)
+            # Ends and long tokens are likelier than most single bytes.
+            logits[0, 256:] += 2.0
+            logits, state = chain.process(logits, state, context)
+            token = int(logits.argmax())
+            if token in WORDS.eos:
+                break
+            text += WORDS.token_bytes[token]
+            context = context.accept([[token]])
+        else:
+            raise AssertionError(text)
+        yield text
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
+    adapter = pydantic.TypeAdapter(TYPES[name])
+    for text in _texts(adapter, 12):
+        adapter.validate_json(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("date", '"2024-02-29"'),
+        ("datetime", '"2000-02-29T23:59:59.5+05:30"'),
+        ("datetime without a zone", '"2026-12-31T00:00:00"'),
+        ("time", '"10:20:30Z"'),
+        ("timedelta", '"P3DT12H30M5S"'),
+        ("Decimal", "-12.50"),
+        ("Decimal of money", "9999.99"),
+        ("address of a page", '"https://www.example.com:8080/a/b?c=d#e"'),
+        ("any address", '"mailto:a@b.cd"'),
+        ("stripped text", '"a b"'),
+        ("dict of int", '{"-12": "a", "0": "b"}'),
+        ("dict of names", '{"abc": 1}'),
+    ],
+)
+def test_ordinary_texts_of_a_type_are_allowed(name: str, text: str) -> None:
+    adapter = pydantic.TypeAdapter(TYPES[name])
+    adapter.validate_json(text)
+    chain = processors.load(("json", {"schema": adapter}), tokenizer=WORDS)
+    constraint = chain["json"].constraint(WORDS, WORDS.size)
+    state = constraint.start()
+    for byte in text.encode():
+        state = constraint.advance(state, byte)
+        assert state is not None, text
+    assert constraint.may_end(state)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda struct: struct, lambda struct: {"type": "json_schema", "json_schema": {"name": "a", "schema": struct}}],
+    ids=["the class", "in a response_format"],
+)
+def test_texts_of_a_struct_are_read_by_msgspec(make: Callable[[Any], Any]) -> None:
+    msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
+    fields = [("day", datetime.date), ("span", datetime.timedelta), ("price", decimal.Decimal)]
+    struct = msgspec.defstruct("Offer", fields)
+    for text in _texts(make(struct), 12):
+        msgspec.json.decode(text, type=struct)
+
+
+def test_a_schema_that_is_given_as_a_dict_stays_as_it_is() -> None:
+    schema = pydantic.TypeAdapter(dict[int, datetime.time]).json_schema()
+    assert schema_of(schema) == schema
