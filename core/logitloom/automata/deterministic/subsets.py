@@ -440,6 +440,7 @@ class ContextSubsets:
         self._classes_at = [members[chars] for chars in nfa.chars]
         self._sets, self._set_at = numbered_sets(nfa.chars)
         self._classes_of = [members[chars] for chars in self._sets]
+        #: By the kind of the character before and the number of what may follow.
         self._after: dict[tuple[int, int], list[tuple[int, frozenset[int]]]] = {}
         self.count = len(nfa.chars)
         self._plans: dict[tuple[int, ...], _ContextPlan] = {}
@@ -470,21 +471,28 @@ class ContextSubsets:
                 fitting[contexts, after] = found
             return found
 
-        queue = []
-        for p, following in enumerate(nfa.follow):
-            living = fits(nfa.accept[p], END)
+        queue: list[tuple[int, int]] = []
+        members, going = nfa.members(), [0] * len(nfa.follow)
+
+        def add(p: int, living: int) -> None:
+            if new := living & kinds_at[p] & ~alive[p]:
+                alive[p] |= new
+                queue.extend([(p, kind) for kind in kinds if new >> kind & 1])
+
+        for number, following in enumerate(nfa.follow):
             for q, contexts in following.items():
-                before[q].append((p, contexts))
+                before[q].append((number, contexts))
                 if last[q]:
-                    living |= fits(contexts, LAST_NEWLINE)
-            alive[p] = living & kinds_at[p]
-            queue += [(p, kind) for kind in kinds if alive[p] >> kind & 1]
+                    going[number] |= fits(contexts, LAST_NEWLINE)
+        for p, accept in enumerate(nfa.accept):
+            add(p, fits(accept, END) | going[nfa.follow_at[p]])
         for q, after in queue:
-            for p, contexts in before[q]:
-                new = fits(contexts, after) & kinds_at[p] & ~alive[p]
+            for number, contexts in before[q]:
+                new = fits(contexts, after) & ~going[number]
                 if new:
-                    alive[p] |= new
-                    queue += [(p, kind) for kind in kinds if new >> kind & 1]
+                    going[number] |= new
+                    for p in members[number]:
+                        add(p, new)
         return alive
 
     def accepts(self, state: PositionsRead) -> bool:
@@ -519,7 +527,7 @@ class ContextSubsets:
 
     @cached_property
     def _plain(self) -> PlainPositions | None:
-        edges = sum([len(following) for following in self.nfa.follow])
+        edges = sum(map(len, self.nfa.follow))
         return None if edges > _MOST_DIVIDED_EDGES else PlainPositions(self.nfa, self._alive)
 
     @cached_property
@@ -553,11 +561,11 @@ class ContextSubsets:
             for following in self.nfa.follow
         ]
         set_at = np.array(self._set_at)
-        # Of the positions after each position the one with the largest set, of several the first.
+        # Of the positions that may follow the one with the largest set, of several the first.
         sizes = _sizes(self._sets, set_at).tolist()
         then = np.array([max(sorted(after), key=sizes.__getitem__, default=END_POSITION) for after in always])
         there = np.where([*map(bool, always)], set_at.take(then), len(self._sets))
-        return Runs([*self._sets, NEVER], there, then)
+        return Runs([*self._sets, NEVER], there.take(self.nfa.follow_at), then.take(self.nfa.follow_at))
 
     @property
     def is_deterministic(self) -> bool:
@@ -568,7 +576,7 @@ class ContextSubsets:
     def fingerprint(self) -> bytes:
         """See :class:`SubsetAutomaton`."""
         nfa = self.nfa
-        follow = [sorted(following.items()) for following in nfa.follow]
+        follow = [sorted(following.items()) for following in nfa.follow], nfa.follow_at
         return _digest(_described(self._sets), self._set_at, follow, nfa.accept, nfa.order.described())
 
     def targets(self, state: PositionsRead) -> tuple[list[PositionsRead], Sequence[int]]:
@@ -595,11 +603,12 @@ class ContextSubsets:
 
     def _readings(self, before: int, p: int) -> list[tuple[int, frozenset[int]]]:
         """The readings that are possible after a position, each with the positions that read it."""
-        known = self._after.get((before, p))
+        number = self.nfa.follow_at[p]
+        known = self._after.get((before, number))
         if known is None:
             # Many positions are alike in what decides how they are read.
             alike: dict[tuple[int, tuple[int, int, int]], list[int]] = {}
-            for q, contexts in self.nfa.follow[p].items():
+            for q, contexts in self.nfa.follow[number].items():
                 alike.setdefault((contexts, self._alike[q]), []).append(q)
             at_last, newline_end = context_bit(before, LAST_NEWLINE), context_bit(NEWLINE, END)
             every, kinds = {contexts for contexts, _ in alike}, range(KINDS)
@@ -610,7 +619,9 @@ class ContextSubsets:
                 ends = not fitting >> NEWLINE & 1 and contexts & at_last and accept & newline_end
                 if fitting & alive or ends:
                     found.setdefault(_reading(of_set, fitting & alive, bool(ends)), []).extend(positions)
-            known = self._after[before, p] = [(reading, frozenset(positions)) for reading, positions in found.items()]
+            known = self._after[before, number] = [
+                (reading, frozenset(positions)) for reading, positions in found.items()
+            ]
         return known
 
     def _plan(self, readings: tuple[int, ...]) -> _ContextPlan:

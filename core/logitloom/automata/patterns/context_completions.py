@@ -47,35 +47,41 @@ class PlainPositions:
     def __init__(self, nfa: ContextAutomaton, alive: list[int]) -> None:
         living = (np.array(alive)[:, None] >> np.arange(KINDS)) & 1 > 0
         living[END_POSITION] = False
-        self._count = len(alive)
         places, kinds = living.nonzero()
         last_newline = len(places) + 1
+        self._alike = _first_alike(nfa)
         #: By position and kind the position that was made of it.
         number = np.zeros((len(alive), KINDS), dtype=np.int64)
         number[places, kinds] = np.arange(1, last_newline)
-        self.sets, self.set_at = _sets_by_kind(nfa.chars, places.tolist(), kinds.tolist())
+        self.sets, self.set_at = _sets_by_kind(nfa.chars, places, kinds)
         read_from, leads_to = self._pairs(nfa, living, number, last_newline)
         #: What may come after a position that has read a character of a kind: in one list, and where that of each
         #: position and kind begins.
         self._after, self._begins = by_key(read_from, leads_to, _BEFORE * len(alive))
         self._known: dict[tuple[int, int], Positions] = {}
         source_of = np.zeros(_BEFORE * len(alive), dtype=np.int64)
-        source_of[_BEFORE * places + kinds] = np.arange(1, last_newline)
+        own = _BEFORE * self._alike.take(places) + kinds
+        # Of positions that are alike the first one stands for all. It is written last.
+        source_of[own[::-1]] = np.arange(1, last_newline)[::-1]
         sources = source_of.take(read_from)
         self.edges = NextPositions(
             np.append(sources[sources > 0], last_newline),
             np.append(leads_to[sources > 0], END_POSITION),
-            np.arange(len(self.set_at)),
+            np.concatenate([[END_POSITION], source_of.take(own), [last_newline]]),
         )
 
     def _pairs(
         self, nfa: ContextAutomaton, living: NDArray[np.bool_], number: NDArray[np.int64], last_newline: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Pairs of a position with the kind before, as ``_BEFORE * position + kind``, and what may come after."""
-        sizes = [len(following) for following in nfa.follow]
-        origin = np.arange(len(sizes)).repeat(sizes)
-        target = np.fromiter(chain.from_iterable(nfa.follow), dtype=np.int64, count=len(origin))
-        every = chain.from_iterable([following.values() for following in nfa.follow])
+        """Pairs of a position with the kind before, as ``_BEFORE * position + kind``, and what may come after.
+
+        Of positions that are alike there is the first one.
+        """
+        firsts = np.unique(self._alike)
+        follow = [nfa.follow[nfa.follow_at[p]] for p in firsts.tolist()]
+        origin = firsts.repeat([*map(len, follow)])
+        target = np.fromiter(chain.from_iterable(follow), dtype=np.int64, count=len(origin))
+        every = chain.from_iterable([following.values() for following in follow])
         contexts, accept = np.fromiter(every, dtype=np.int64, count=len(origin)), np.array(nfa.accept)
         newline, at_end = kind_sets()[NEWLINE].ascii, context_bit(NEWLINE, END)
         ends = (accept & at_end > 0) & np.array([chars.ascii & newline > 0 for chars in nfa.chars])
@@ -90,7 +96,7 @@ class PlainPositions:
             here = possible & (contexts & context_bit(before, LAST_NEWLINE) > 0) & ends[target]
             sources.append(_BEFORE * origin[here] + before)
             targets.append(np.full(len(sources[-1]), last_newline))
-            at = (accept & context_bit(before, END) > 0).nonzero()[0]
+            at = firsts[accept.take(firsts) & context_bit(before, END) > 0]
             at = at[(at == END_POSITION) == (before == BEGIN)]
             sources.append(_BEFORE * at + before)
             targets.append(np.full(len(at), END_POSITION))
@@ -98,6 +104,7 @@ class PlainPositions:
 
     def after(self, position: int, before: int) -> Positions:
         """Which positions may come next after a position of the pattern that has read a character of a kind."""
+        position = int(self._alike[position])
         known = self._known.get((position, before))
         if known is None:
             begin, end = self._begins[_BEFORE * position + before : _BEFORE * position + before + 2]
@@ -110,23 +117,36 @@ class PlainPositions:
         Args:
             costs: by position after the division.
         """
-        found = np.zeros(_BEFORE * self._count, dtype=np.int64)
+        found = np.zeros(_BEFORE * len(self._alike), dtype=np.int64)
         filled = np.diff(self._begins).nonzero()[0]
         if len(filled):
             found[filled] = np.minimum.reduceat(costs.take(self._after), self._begins.take(filled))
-        largest: NDArray[np.int64] = found.reshape(self._count, _BEFORE).max(axis=1)
+        largest: NDArray[np.int64] = found.reshape(-1, _BEFORE).max(axis=1).take(self._alike)
         return largest
 
 
-def _sets_by_kind(chars: list[CharSet], places: list[int], kinds: list[int]) -> tuple[list[CharSet], list[int]]:
+def _first_alike(nfa: ContextAutomaton) -> NDArray[np.int64]:
+    """By position the first one after which the same may come, or the text may end, in the same contexts."""
+    keys = np.array(nfa.follow_at) * (max(nfa.accept) + 1) + np.array(nfa.accept)
+    keys[END_POSITION] = -1
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    return first.take(which)
+
+
+def _sets_by_kind(
+    chars: list[CharSet], places: NDArray[np.int64], kinds: NDArray[np.int64]
+) -> tuple[list[CharSet], list[int]]:
     """The character sets of the positions after the division, and by position the index of its set."""
-    of_kind = kind_sets()
-    sets, set_at, parts = {NEVER: 0}, [0], dict[tuple[int, int], int]()
-    for place, kind in zip(places, kinds, strict=True):
-        key = id(chars[place]), kind
-        if key not in parts:
-            part = CharSet(chars[place].ascii & of_kind[kind].ascii, intersect(chars[place].high, of_kind[kind].high))
-            parts[key] = sets.setdefault(part, len(sets))
-        set_at.append(parts[key])
-    set_at.append(sets.setdefault(of_kind[NEWLINE], len(sets)))
-    return [*sets], set_at
+    of_kind, sets = kind_sets(), {NEVER: 0}
+    objects = {id(one): one for one in chars}
+    distinct, place_of = [*objects.values()], {key: number for number, key in enumerate(objects)}
+    object_at = np.array([place_of[id(one)] for one in chars])
+    keys, which = np.unique(object_at.take(places) * KINDS + kinds, return_inverse=True)
+    numbers = []
+    for number, kind in zip(*(each.tolist() for each in np.divmod(keys, KINDS)), strict=True):
+        whole, part = distinct[number], of_kind[kind]
+        part = CharSet(whole.ascii & part.ascii, intersect(whole.high, part.high))
+        numbers.append(sets.setdefault(part, len(sets)))
+    set_at = np.array(numbers, dtype=np.int64).take(which).tolist()
+    newline = sets.setdefault(of_kind[NEWLINE], len(sets))
+    return [*sets], [0, *set_at, newline]

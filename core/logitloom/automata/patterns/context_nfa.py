@@ -27,14 +27,22 @@ _EDGE_BYTES: Final = 64
 class ContextAutomaton(NamedTuple):
     """A position automaton with contexts.
 
-    ``follow[p][q]`` are the contexts in which ``q`` may come after ``p``, ``accept[p]`` the contexts in which the text
-    may end after ``p``. ``order`` compares positions that were just read; see :class:`.nfa.RedundantCopies`.
+    ``follow[follow_at[p]][q]`` are the contexts in which ``q`` may come after ``p``, ``accept[p]`` those in which the
+    text may end after ``p``. ``order`` compares positions that were just read; see :class:`.nfa.RedundantCopies`.
     """
 
     chars: list[CharSet]
     follow: list[Positions]
+    follow_at: list[int]
     accept: list[int]
     order: RedundantCopies
+
+    def members(self) -> list[list[int]]:
+        """The positions that have each of ``follow``."""
+        found: list[list[int]] = [[] for _ in self.follow]
+        for p, number in enumerate(self.follow_at):
+            found[number].append(p)
+        return found
 
 
 def context_automaton(node: Node, tracker: BudgetTracker) -> ContextAutomaton:
@@ -42,12 +50,13 @@ def context_automaton(node: Node, tracker: BudgetTracker) -> ContextAutomaton:
     tracker.check_states(position_count(node), "positions")
     builder = _ContextPositionBuilder(tracker)
     first, last, empty = builder.build(node)
-    builder.follow[0] = first
+    builder.follow_at[0] = len(builder.follow)
     accept = [0] * len(builder.chars)
     accept[0] = empty
     for p, contexts in last.items():
         accept[p] = contexts
-    return ContextAutomaton(builder.chars, builder.follow, accept, RedundantCopies(builder.copies))
+    follow = [*builder.follow, first]
+    return ContextAutomaton(builder.chars, follow, builder.follow_at, accept, RedundantCopies(builder.copies))
 
 
 def without_boundaries(node: Node) -> Node:
@@ -97,18 +106,31 @@ class _ContextPositionBuilder:
     def __init__(self, tracker: BudgetTracker) -> None:
         self.tracker = tracker
         self.chars: list[CharSet] = [NEVER]
+        #: What may follow, by number; each position's number, and how many positions have each. Number 0 is nothing.
         self.follow: list[Positions] = [{}]
+        self.follow_at = [0]
+        self.sharing = [1]
         self.copies: list[OrderedCopies | None] = [None]
         self.work = 0
         self.edges = 0
 
     def connect(self, last: Positions, first: Positions) -> None:
-        for p, ending in last.items():
-            known = self.follow[p]
+        alike: dict[tuple[int, int], list[int]] = {}
+        for p, ending in last.items() if first else ():
+            alike.setdefault((self.follow_at[p], ending), []).append(p)
+        for (number, ending), positions in alike.items():
+            if not number or self.sharing[number] > len(positions):
+                self.sharing[number] -= len(positions)
+                self.follow.append(dict(self.follow[number]))
+                self.sharing.append(len(positions))
+                number = len(self.follow) - 1
+                for p in positions:
+                    self.follow_at[p] = number
+            known = self.follow[number]
             for q, beginning in first.items():
                 if contexts := ending & beginning:
                     known[q] = known.get(q, 0) | contexts
-            self.work += 1 + len(first)
+            self.work += len(positions) + len(known)
             self.edges += len(first)
             if self.work > _WORK:
                 self.work = 0
@@ -120,7 +142,8 @@ class _ContextPositionBuilder:
         if isinstance(node, Characters):
             p = len(self.chars)
             self.chars.append(node.chars)
-            self.follow.append({})
+            self.follow_at.append(0)
+            self.sharing[0] += 1
             self.copies.append(None)
             return {p: ALL_CONTEXTS}, {p: ALL_CONTEXTS}, 0
         if isinstance(node, Boundary):
