@@ -416,9 +416,8 @@ class _Cutting:
         table, ends, start, owner = self._automata
         heads = self._heads(following, table[start])
         long = np.array([*(not isinstance(node, Chars) for node in self.lexemes), False])
-        going_on = table != DEAD
         at_end = ends.nonzero()[0]
-        alone = owner[at_end[(going_on[at_end] & heads[owner[at_end]]).any(axis=1)]]
+        alone = owner[at_end[((table[at_end] != DEAD) & heads[owner[at_end]]).any(axis=1)]]
         same, longer = set[tuple[int, int]](), {(i, i) for i in alone.tolist() if long[i]}
         first = np.sort(start).astype(np.int32)
         seen, waiting = {first.tobytes()}, [first]
@@ -428,14 +427,15 @@ class _Cutting:
             self._tracker.check_time()
             if self._steps < 0:
                 raise BudgetExceeded("Comparing lexemes takes too many steps.")
-            numbers, going = owner[states], going_on[states]
+            numbers, rows = owner[states], table[states]
+            going = rows != DEAD
             ended = numbers[ends[states]].tolist()
             same.update((i, j) for i in ended for j in ended if i != j)
             for i in ended:
                 longer.update((i, j) for j in numbers[(going & heads[i]).any(axis=1) & long[numbers]].tolist())
             # Bytes with fewer than two lexemes left tell nothing more.
             bytes_left = (going.sum(axis=0) > 1).nonzero()[0]
-            columns = np.ascontiguousarray(np.sort(table[np.ix_(states, bytes_left)], axis=0).T)
+            columns = np.ascontiguousarray(np.sort(rows[:, bytes_left], axis=0).T)
             for column in {each.tobytes(): each for each in columns}.values():
                 reached = column[column >= 0]
                 if reached.tobytes() not in seen:
