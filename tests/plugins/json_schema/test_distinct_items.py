@@ -144,7 +144,7 @@ LARGE = [
 
 @pytest.mark.extras
 @pytest.mark.parametrize("schema", LARGE)
-@pytest.mark.parametrize("whitespace", ["flexible", "one_space"])
+@pytest.mark.parametrize("whitespace", ["flexible", "one_space", "json_dumps"])
 def test_random_texts_are_valid_and_never_come_to_a_dead_end(schema: Any, whitespace: str) -> None:
     jsonschema = pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
     judge = jsonschema.Draft202012Validator(schema)
@@ -200,6 +200,20 @@ def test_an_item_must_not_begin_where_none_is_left() -> None:
     assert read(free, b"[0,0.") is not None
     assert read(free, b"[0,0e") is None
     assert read(free, b"[1,1e") is not None
+
+
+@pytest.mark.parametrize("indent", [None, 2, 4])
+def test_different_objects_and_arrays_may_have_lines_of_their_own(indent: int | None) -> None:
+    """An empty one may have come before, so in another one a line must begin."""
+    items = [[], [0], {}, {"a": []}, [0, 1], {"a": {}}]
+    options = SchemaOptions(Whitespace("json_dumps"))
+    machine = compile_schema(array({"type": ["array", "object"]}, maxItems=len(items)), options)
+    position: Position | None = Position(machine.start)
+    for byte in json.dumps(items, indent=indent).encode():
+        assert position is not None
+        position = machine.read(position, bytes([byte]))
+    assert position is not None
+    assert machine.ends(position)
 
 
 def test_strings_that_only_escapes_write_are_counted() -> None:

@@ -272,8 +272,8 @@ class DistinctItems:
             else:
                 codes = [*self._codes.every_code(current.state)]
             if not in_string:
-                # Whitespace is skipped unless it is mandatory. Bytes that end a value decide most searches at once.
-                codes = [byte for byte in codes if byte not in BLANKS] or codes
+                # Whitespace that may be left out is skipped. Bytes that end a value decide most searches at once.
+                codes = [byte for byte in codes if byte not in BLANKS or not self._is_in_gap(current, byte)]
                 codes.sort(key=lambda byte: byte not in _ENDS)
             for byte in codes:
                 read += 1
@@ -299,6 +299,11 @@ class DistinctItems:
         """Whether a byte may come."""
         code = self._codes.code(current.state, byte)
         return code != DEAD and self._reader.read(current, bytes([byte])) is not None
+
+    def _is_in_gap(self, current: Position, byte: int) -> bool:
+        """Whether whitespace may be left out. In an indented text a line that has begun only fits what comes on it."""
+        code = self._codes.code(current.state, byte)
+        return code >= 0 and isinstance(self._numbering.states[code], GapState)
 
     def _alike(self, position: ItemPosition) -> ItemPosition:
         """An equivalent position with fewer digits, so that the search visits finitely many prefixes of numbers.
