@@ -60,6 +60,8 @@ SCHEMAS: dict[str, Any] = {
                           "properties": {"a": {"type": "string"}, "b": {"type": "array", "uniqueItems": True}}}},
     "different pairs": {"type": "array", "uniqueItems": True, "minItems": 2,
                         "items": {"type": ["array", "null", "boolean"], "items": {"type": "string"}, "maxItems": 2}},
+    "listed objects": {"type": "array", "uniqueItems": True, "minItems": 4, "items": {"type": "object", "properties": {
+                       "a": {"type": "integer"}, "b": {"enum": ["x", "y"]}}, "required": ["b"]}},
     "many contained": {"type": "array", "items": {"type": "integer"}, "contains": {"minimum": 10}, "minContains": 3,
                        "minItems": 5},
     "some contained": {"type": "array", "items": {"type": "integer"}, "contains": {"maximum": 4}, "minContains": 2,

@@ -66,6 +66,16 @@ HOSTILE: dict[str, Any] = {
     "counted pattern": {"type": "string", "pattern": "^(ab|c)*$", "minLength": 50, "maxLength": 60},
     "different numbers": {"type": "array", "minItems": 20, "uniqueItems": True, "items": {"type": "integer"}},
     "different strings": {"type": "array", "minItems": 12, "uniqueItems": True, "items": {"type": "string"}},
+    "different objects": {
+        "type": "array",
+        "minItems": 5,
+        "uniqueItems": True,
+        "items": {
+            "type": "object",
+            "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+            "required": ["id", "name"],
+        },
+    },
     "different listed items": {"type": "array", "minItems": 11, "uniqueItems": True, "items": {"enum": NAMES[:12]}},
     "dependent names": {
         "type": "object",
@@ -356,8 +366,9 @@ def test_names_that_make_no_difference_are_walked_together(monkeypatch: pytest.M
         ({"items": {"type": "object"}}, b'[{"b": "ab"}, {"b": "cd"}, {"b": "'),
         ({"items": {"type": "string"}, "minItems": 4}, b'["ab", "cd", "b'),
         ({"items": {"type": ["string", "integer"], "maxLength": 9}, "minItems": 6}, b'["ab", 1, "cd", "b'),
+        ({"items": {"required": ["a"], "type": "object"}, "minItems": 6}, b'[{"a": 1}, {"b": 3, "a": "b'),
     ],
-    ids=["objects", "further strings", "further values"],
+    ids=["objects", "further strings", "further values", "further objects"],
 )
 def test_strings_with_which_no_item_comes_again_are_walked_together(
     schema: Any, begun: bytes, monkeypatch: pytest.MonkeyPatch

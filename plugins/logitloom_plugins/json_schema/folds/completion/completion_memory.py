@@ -12,6 +12,7 @@ from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
 from logitloom_plugins.json_schema.grammar.least_solution import Find, LeastSolution
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
+from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import State
 from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
@@ -133,6 +134,8 @@ class CompletionMemory:
         self.shortest_members: dict[ObjectPlan, int] = {}
         #: The names that completions of an object choose, by what is asked of the object, as of :mod:`.chosen_names`.
         self.chosen_names: dict[Hashable, frozenset[bytes]] = {}
+        #: Short objects or arrays that differ, with their canonical texts, by frame and by the depth of what differs.
+        self.varied: dict[tuple[Frame, int], list[tuple[bytes, Canonical]]] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self.nearest: dict[Content, NearestEnds | None] = {}
         #: Of contents without nearest ends the bytes that are written, as of :func:`.columns_of`.

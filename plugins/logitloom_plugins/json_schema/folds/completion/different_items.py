@@ -10,14 +10,15 @@ from typing import Final, NamedTuple
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import COPIED, MEMBER, shortlex
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
-from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER, Canonical, canonical
+from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER, Canonical, canonical, read_value
 from logitloom_plugins.json_schema.folds.completion.value_texts import values_in_order
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
-from logitloom_plugins.json_schema.folds.value_reader import ItemPosition
+from logitloom_plugins.json_schema.folds.value_reader import Container, Entry, ItemPosition
 from logitloom_plugins.json_schema.grammar.arrays import item
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
+from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
     EscapeState,
@@ -56,7 +57,9 @@ def items_before(machine: Machine, position: ItemPosition) -> tuple[Canonical, .
         return ()
     items = machine.items.listed(frame.entry.done)
     # The canonical text of a string is that of a reader already.
-    return tuple([item.decode() if item[:1] == b'"' else canonical(item) for item in items])
+    return tuple(
+        [item.decode() if item[:1] == b'"' else item if item[:1] in b"{[" else canonical(item) for item in items]
+    )
 
 
 class DifferentItems:
@@ -73,8 +76,8 @@ class DifferentItems:
         self, machine: Machine, texts: LocalTexts, complete: Callable[[Position, Item | None], bytes | None]
     ) -> None:
         self._machine, self._texts, self._contents, self._complete = machine, texts, texts.contents, complete
-        #: By the constraint on items and a number: so many values from which items are chosen, and their strings.
-        self._listed: dict[tuple[ValueConstraint, int], tuple[frozenset[Canonical], list[bytes]]] = {}
+        #: By the constraint on items and a number: so many values from which items are chosen.
+        self._listed: dict[tuple[ValueConstraint, int], tuple[frozenset[Canonical], list[tuple[str, Entry]]]] = {}
 
     def matter(self, position: Position) -> bool:
         """Whether the items so far make a difference to the completion.
@@ -104,32 +107,61 @@ class DifferentItems:
         characters of a string that can become neither an earlier item nor one of the list.
         """
         listed, (frame, phase, text, _) = self._choices(position), position.items
-        if listed is None or frame is None or frame.before is not None or text[:1] not in (b"", b'"'):
+        frames = list[Linked[Container]]()
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.before
+        if listed is None or not frames or any(each.entry.kind == "distinct" for each in frames[:-1]):
             return None
-        values, strings = listed
-        if text and any(string.startswith(text[1:]) for string in strings):
-            return None
-        if text and self._machine.distinct.can_recur(position.items._replace(escape=b"")):
-            return None
-        return frozenset(items_before(self._machine, position.items)) & values, phase, text[:1]
-
-    def _choices(self, position: Position) -> tuple[frozenset[Canonical], list[bytes]] | None:
-        """The values from which the further items of the innermost array are chosen; ``None`` if they are not alike."""
-        state = self._machine.states[position.state]
-        if isinstance(state, TextState | EscapeState) and position.stack is not None:
-            [state, *others] = position.stack.entry.back.states.values()
-            if others:
+        values, contents = listed
+        if text or len(frames) > 1:
+            if len(frames) == 1 and text[:1] != b'"':
                 return None
-        if not isinstance(state, ArrayState) or not state.frame.plan.distinct or not state.frame.only_hard:
+            if self._machine.distinct.can_recur(position.items._replace(escape=b"")):
+                return None
+            if any(self._may_become(kind, content, frames, text) for kind, content in contents):
+                return None
+        before = frozenset(items_before(self._machine, ItemPosition(frames[-1])))
+        return before & values, phase, text[:1], len(frames)
+
+    def _may_become(self, kind: str, content: Entry, frames: list[Linked[Container]], text: bytes) -> bool:
+        """Whether an item that has begun may become a value; the innermost open object or array comes first."""
+        if len(frames) == 1:
+            return kind == "string" and content.startswith(text[1:])
+        container = frames[-2].entry
+        done = self._machine.items.listed(container.done)
+        if kind != container.kind or (
+            not content.issuperset(done) if kind == "object" else content[: len(done)] != done
+        ):
+            return False
+        if kind == "array" or len(frames) > 2 or container.name is None or text[:1] != b'"':
+            return True
+        value: bytes = dict(content).get(container.name, b"")
+        return value[:1] == b'"' and json.loads(value).encode().startswith(text[1:])
+
+    def _choices(self, position: Position) -> tuple[frozenset[Canonical], list[tuple[str, Entry]]] | None:
+        """The values from which further items are chosen, by themselves and as they are read.
+
+        ``None`` if several arrays of different items are open, or if the items are not alike.
+        """
+        groups: list[list[State]] = [[self._machine.states[position.state]]]
+        groups += [[*entry.back.states.values()] for entry in (position.stack.entries() if position.stack else ())]
+        arrays = [
+            group
+            for group in groups
+            if any(isinstance(each, ArrayState) and each.frame.plan.distinct for each in group)
+        ]
+        [state, *others] = arrays[0] if len(arrays) == 1 else [None]
+        if others or not isinstance(state, ArrayState) or not state.frame.only_hard:
             return None
         one = item(state.frame) if state.frame.length >= state.frame.plan.varied else None
         if one is None:
             return None
         key = one.demand, 1 << state.frame.plan.least.bit_length()
         if key not in self._listed:
-            values = [value for _, _, value in values_in_order(self._texts, *key)]
-            strings = [json.loads(value).encode() for value in values if isinstance(value, str)]
-            self._listed[key] = frozenset(values), strings
+            every = [(text, value) for _, text, value in values_in_order(self._texts, *key)]
+            read = [read_value(text)[1:] for text, _ in every if text[:1] in (b'"', b"{", b"[")]
+            self._listed[key] = frozenset([value for _, value in every]), read
         return self._listed[key]
 
     def complete(self, position: Position) -> tuple[bytes | None, int]:
@@ -198,7 +230,7 @@ class DifferentItems:
         """The current item as a completion ends it, and then a short completion; ``None`` if an item repeats."""
         machine = self._machine
         at, size = position, 0
-        while at.items.text and size < len(ahead):
+        while (at.items.text or _is_within(at.items)) and size < len(ahead):
             reached = machine.read(at, ahead[size : size + 1], can_end=False)
             if reached is None:
                 return None
@@ -213,6 +245,11 @@ class DifferentItems:
             return True
         end = None if text is None else self._machine.read(position, text, can_end=False)
         return end is not None and self._machine.ends(end)
+
+
+def _is_within(position: ItemPosition) -> bool:
+    """Whether an item has begun that is an object or array."""
+    return position.frame is not None and position.frame.before is not None
 
 
 def _is_flat(position: ItemPosition, text: bytes) -> bool:

@@ -154,12 +154,18 @@ class PartTexts:
         sizes = {truth: len(text) + 1 for truth, text in values.items()}
         longest, more = max(sizes.values(), default=0), max(frame.plan.least - frame.length, 0)
         if frame.plan.most is not None or any(most is not None for _, _, _, most in parts):
+            if any(least for _, _, least, _ in parts) and not self._texts.of(
+                state_in(frame, "open", COMPACT), frame.wanted
+            ):
+                return None
             # Which items may come is not known. Without any of them, a text would lack an item or a match.
             return (more + sum([least for _, _, least, _ in parts])) * longest, [*values.values()]
         size = more * min(sizes.values(), default=0)
         for _, child, least, _ in parts:
             matching = [size for truth, size in sizes.items() if child not in asked or truth[asked.index(child)]]
-            size += least * min(matching, default=0)
+            if not matching:
+                return None
+            size += least * min(matching)
         return size, [*values.values()]
 
     def with_member(self, frame: ObjectFrame) -> list[bytes]:

@@ -9,11 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom_plugins.json_schema.folds.value_reader import Container, Entry, ItemPosition, ItemReader
+from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
 from logitloom_plugins.json_schema.values.numbers import number_of
 from logitloom_plugins.json_schema.values.strings import Content
 
-__all__ = ["ORDER", "Canonical", "canonical", "columns_of", "longest_path", "representatives", "several"]
+__all__ = ["ORDER", "Canonical", "canonical", "columns_of", "longest_path", "read_value", "representatives", "several"]
 
 #: The most bytes of a longest content whose length is found.
 _MOST_ROUNDS: Final = 256
@@ -99,10 +101,25 @@ def several(
 
 
 def canonical(text: bytes) -> Canonical:
-    """The form of a string or number that all its texts share; of other values the text."""
+    """The form of a value that all its texts share; of objects and arrays as :class:`.ItemReader` writes it."""
     if text[:1] in b"-0123456789":
         return number_of(text)
-    return json.dumps(json.loads(text)) if text[:1] == b'"' else text
+    if text[:1] == b'"':
+        return json.dumps(json.loads(text))
+    return read_value(text)[0] if text[:1] in (b"{", b"[") else text
+
+
+def read_value(text: bytes) -> tuple[bytes, str, Entry]:
+    """The canonical text, the type and the content of a value that is no number, as :class:`.ItemReader` has them."""
+    reader, at = ItemReader(), ItemPosition(Linked(Container("array"), None))
+    for byte in text:
+        reached = reader.step(at, byte, False)
+        assert reached is not None
+        at = reached
+    assert at.frame is not None
+    assert at.frame.entry.done is not None
+    whole: bytes = at.frame.entry.done.entry
+    return (whole, *reader.values[whole])
 
 
 def columns_of(automaton: MooreMachine) -> list[tuple[int, int]]:

@@ -7,7 +7,14 @@ from functools import partial
 from typing import Final
 
 from logitloom.automata import check_deadline
-from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_WRITTEN, Jump, Taken, Texts, merge
+from logitloom_plugins.json_schema.folds.completion.completion_memory import (
+    ENTRY,
+    MOST_WRITTEN,
+    Jump,
+    Taken,
+    Texts,
+    merge,
+)
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts, leading_on
 from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER, Canonical, canonical
 from logitloom_plugins.json_schema.grammar import objects
@@ -28,6 +35,11 @@ _LITERALS: Final = ("null", "false", "true")
 _BRACKETS: Final = (("object", b"{"), ("array", b"["))
 #: Bytes of an empty object or array: an object or array is no shorter.
 _SHORTEST_CONTAINER: Final = 2
+#: The most objects or arrays that are listed, how deep the values stand that differ in them, and the most members that
+#: differ.
+_MOST_LISTED: Final = 64
+_DEPTH: Final = 2
+_MOST_VARIED: Final = 8
 
 
 def value_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
@@ -154,9 +166,13 @@ def other_values(texts: LocalTexts, demand: ValueConstraint, items: tuple[Canoni
 
 
 def values_in_order(
-    texts: LocalTexts, demand: ValueConstraint, tries: int
+    texts: LocalTexts, demand: ValueConstraint, tries: int, depth: int = _DEPTH
 ) -> Iterator[tuple[TruthVector, bytes, Canonical]]:
-    """Short values with their truth vectors: the shortest one of each, literals, and ``tries`` strings and numbers."""
+    """Short values with their truth vectors: the shortest one of each, literals, ``tries`` strings and numbers, others.
+
+    Objects and arrays differ in one member or item, which may be an object or array down to a depth. Their list is
+    always the same, so that the first of them that has not come stays the first.
+    """
     for truth, text in short_values(texts, demand).items():
         yield truth, text, canonical(text)
     for kind in _LITERALS:
@@ -165,3 +181,56 @@ def values_in_order(
             yield tuple([extra is True for extra in formulas[1:]]), kind.encode(), kind.encode()
     for content, quoted in contents_of(texts, demand):
         yield from texts.contents.short_values(content, quoted, tries)
+    for kind, _ in _BRACKETS if depth and not demand.extras else ():
+        formulas = texts.values.of_type(demand, kind)
+        frame = texts.values.opened(kind, formulas, frozenset([()])) if formulas else None
+        if frame is not None and frame.only_hard and texts.values.lives(frame):
+            known = texts.memory.varied.get((frame, depth))
+            if known is None:
+                every = sorted(_varied(texts, frame, depth - 1), key=lambda text: (len(text), text.translate(ORDER)))
+                known = [(text, canonical(text)) for text in every[:_MOST_LISTED]]
+                texts.memory.varied[frame, depth] = known
+                texts.memory.remembered += ENTRY + sum(map(len, every))
+            yield from [((), text, value) for text, value in known]
+
+
+def _others(texts: LocalTexts, demand: ValueConstraint, depth: int) -> list[bytes]:
+    return [*dict.fromkeys([text for _, text, _ in values_in_order(texts, demand, _MOST_LISTED, depth)])]
+
+
+def _varied(texts: LocalTexts, frame: Frame, depth: int) -> list[bytes]:
+    """Short objects that differ in one member, or short arrays."""
+    if isinstance(frame, ArrayFrame):
+        return _arrays(texts, frame, depth)
+    plan, values, found = frame.plan, dict[str, bytes](), dict[bytes, None]()
+    for name in plan.required_names(frame.position, frame.missing):
+        text = short_values(texts, ValueConstraint(plan.hard_child(("name", name)))).get(())
+        if text is None or plan.counts:
+            return []
+        values[name] = text
+    names = [(texts.contents.name(plan.keys, plan.keys.automaton.start, label, frozenset()), label)
+             for label in plan.keys.bit if not plan.counts]  # fmt: skip
+    named = [(name.decode(), ValueConstraint(plan.hard_child(label))) for name, label in names if name is not None]
+    # First those that make the object least longer.
+    named.sort(key=lambda each: 0 if each[0] in values else 1 + len(each[0]))
+    for name, child in [each for each in named[:_MOST_VARIED] if texts.values.possible(each[1])]:
+        order = sorted({*values, name}, key=lambda name: (plan.index.get(name, len(plan.names)), name))
+        for text in _others(texts, child, depth):
+            members = {**values, name: text}
+            parts = [b'"%b":%b' % (texts.contents.escaped(each.encode()), members[each]) for each in order]
+            found[b"{%b}" % b",".join(parts)] = None
+    return [*found]
+
+
+def _arrays(texts: LocalTexts, frame: ArrayFrame, depth: int) -> list[bytes]:
+    """Short arrays that differ in the last item that they need, or in their first one."""
+    begun, one = list[bytes](), item(frame)
+    while one is not None and len(begun) + 1 < frame.plan.least < _MOST_VARIED:
+        text, after = short_values(texts, one.demand).get(()), one.after(texts.values, ())
+        if text is None or after is None or frame.plan.distinct:
+            return []
+        begun.append(text)
+        one = item(after)
+    if one is None or frame.plan.least >= _MOST_VARIED:
+        return []
+    return [b"[%b]" % b",".join([*begun, text]) for text in _others(texts, one.demand, depth)]
