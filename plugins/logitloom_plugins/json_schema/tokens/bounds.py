@@ -60,8 +60,8 @@ _MOST_LOOKED_AT: Final = 1 << 13
 _MOST_TARGETS: Final = 64
 #: The most frames whose members are remembered.
 _MOST_LISTED: Final = 64
-#: The parts of a bound that are found for one mask whatever that takes; the parts that the ends of a frame count as;
-#: and the processor time, in seconds, after which no more are found.
+#: The parts of a bound that are found for one mask whatever that takes; the parts that the ends of a frame, or names
+#: with a label, count as; and the processor time, in seconds, after which no more are found.
 _FEW_FOUND: Final = 32
 _ENDS: Final = 8
 _MOST_SECONDS: Final = 0.01
@@ -354,7 +354,7 @@ class TokenBounds:
         ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT, partial(self._count, _ENDS))
         if not ends:
             return _NO_BOUND
-        longest = self._parts.longest_name(frame, taken, self._count) if _is_tracked(frame) else 0
+        longest = self._parts.longest_name(frame, taken, partial(self._count, _ENDS)) if _is_tracked(frame) else 0
         if frame.only_hard:
             # The shortest text of an object that counts its members changes after each member. Where names must
             # differ, the names in that text change, too.
