@@ -19,7 +19,7 @@ from logitloom_plugins.combinators.between import Between, between
 from logitloom_plugins.combinators.budget import TokenBudget, budget
 from logitloom_plugins.combinators.combinator import Combinator, CombinatorState
 from logitloom_plugins.combinators.finish_within import FinishWithin
-from logitloom_plugins.combinators.inner import Inner
+from logitloom_plugins.combinators.inner import Inner, SharedInners
 from logitloom_plugins.combinators.section import Exit, Section
 from logitloom_plugins.combinators.until import Until, until
 
@@ -32,6 +32,7 @@ __all__ = [
     "FinishWithin",
     "Inner",
     "Section",
+    "SharedInners",
     "TokenBudget",
     "Until",
     "after",

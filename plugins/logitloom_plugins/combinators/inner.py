@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from logitloom_plugins.combinators.intersection import Intersection
 from logitloom_plugins.combinators.token_steps import AtTokens, at_tokens
 from logitloom_plugins.combinators.triggers import token_texts
 
-__all__ = ["Inner", "plain_specs", "specs_of"]
+__all__ = ["Inner", "SharedInners", "plain_specs", "specs_of"]
 
 
 def specs_of(given: Any) -> list[Any]:
@@ -240,6 +241,29 @@ class Inner:
         """Where the processors that are not constraints end the text of each row; ``None`` if none of them does."""
         assert self.others is not None
         return self.others.text_ends(state, context)
+
+
+class SharedInners:
+    """The processors of the sections of one combinator: sections that ask for equal ones share them.
+
+    So they share their constraints, and what these remember.
+
+    Args:
+        owner: name of the combinator, for messages.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        #: By the processors as JSON, in which the identity stands for what is no plain data. It is kept here too, so
+        #: that nothing else gets the same identity.
+        self._made: dict[str, tuple[Any, Inner]] = {}
+
+    def of(self, given: Any) -> Inner:
+        """The processors, given as for :class:`Inner`, which are all constraints."""
+        key = json.dumps(given, default=id)
+        if key not in self._made:
+            self._made[key] = given, Inner(given, self._owner)
+        return self._made[key][1]
 
 
 def _combines(processor: Any) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from logitloom.errors import OptionError
-from logitloom_plugins.combinators import Exit, Inner, Section
+from logitloom_plugins.combinators import Exit, Inner, Section, SharedInners
 from logitloom_plugins.tool_formats.call_reader import CallMeaning, Event, SectionContent
 from logitloom_plugins.tool_formats.parameters import Way, check_array, mark_of, ways_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
@@ -78,8 +77,7 @@ class _CallSections:
     ) -> None:
         self.form, self.tools, self.parallel, self.style, self.owner = form, tools, parallel, style, owner
         self.drafts: list[_Draft] = []
-        #: By what they were made of; of what is no plain data the identity, which lasts as long as the processors.
-        self._inners: dict[str, Inner] = {}
+        self._inners = SharedInners(owner)
         self.meaning = CallMeaning(form.name_key, form.arguments_key)
 
     def sections(self) -> list[Section]:
@@ -104,7 +102,7 @@ class _CallSections:
         form, first = self.form, self.reserve()
         if not may:
             triggers = tuple(way.first_trigger for way in form.ways if way.first_trigger)
-            self.draft(first, Section(self._inner([("bad_words", {"phrases": triggers})] if triggers else [])), [])
+            self.draft(first, Section(self._inners.of([("bad_words", {"phrases": triggers})] if triggers else [])), [])
             return
         self.after = self.meaning.after = self.reserve()
         anywhere, at_start = list[_Next](), list[_Next]()
@@ -136,7 +134,7 @@ class _CallSections:
         value, first_byte = self.again, "[" if form.style == "array" else "{"
         if form.blank:
             value = self.reserve()
-            inner = self._inner([("regex", {"pattern": " ?"})])
+            inner = self._inners.of([("regex", {"pattern": " ?"})])
             self.draft(self.again, Section(inner, may_end=False), [_Next(first_byte, value)])
         self._json(value, self.tools, after, first_byte if form.blank else "")
         return []
@@ -178,7 +176,7 @@ class _CallSections:
         return [pair.behind("", Event("call", tool.name)) for pair in self._joined(tool.name + before, entries)]
 
     def _number(self, number: int, after: list[_Next]) -> int:
-        inner = self._inner([("regex", {"pattern": self.form.index})])
+        inner = self._inners.of([("regex", {"pattern": self.form.index})])
         return self.draft(number, Section(inner, may_end=False), after)
 
     def _json(self, number: int, tools: Sequence[Tool], after: list[_Next], written: str) -> None:
@@ -254,7 +252,7 @@ class _CallSections:
         return [pair for pair in pairs if pair not in others]
 
     def _text(self, way: Way, after: list[_Next]) -> int:
-        number = self.draft(self.reserve(), Section(self._inner(way.inner), may_end=False), after)
+        number = self.draft(self.reserve(), Section(self._inners.of(way.inner), may_end=False), after)
         if way.content is not None:
             self.meaning.contents[number] = way.content
         return number
@@ -322,13 +320,6 @@ class _CallSections:
 
     def _forced(self, number: int, pairs: list[_Next]) -> int:
         return self.draft(number, Section(budget=0), pairs)
-
-    def _inner(self, given: list[Any]) -> Inner:
-        """The processors of a section. Parameters with equal schemas share them, and so their constraints."""
-        key = json.dumps(given, default=id)
-        if key not in self._inners:
-            self._inners[key] = Inner(given, self.owner)
-        return self._inners[key]
 
     def reserve(self) -> int:
         """The number of a new section."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logitloom.errors import OptionError
-from logitloom_plugins.combinators import Exit, Inner, Section
+from logitloom_plugins.combinators import Exit, Section, SharedInners
 
 __all__ = ["format_of", "sections_of"]
 
@@ -124,6 +124,7 @@ class _SectionBuilder:
     def __init__(self, style: Mapping[str, Any]) -> None:
         self.style = style
         self.nodes: list[_OpenSection] = [_OpenSection([]), _OpenSection([])]
+        self._inners = SharedInners("structural_tag")
 
     # --- formats ----------------------------------------------------------------------------------------------------
 
@@ -359,7 +360,7 @@ class _SectionBuilder:
         follows = tuple(section for section in targets.get("", ()) if node.forced or section != _END)
         if node.forced:
             return Section(exits=exits, follows=follows, budget=0, may_end=False)
-        inner = None if node.inner is None else Inner(node.inner, "structural_tag")
+        inner = None if node.inner is None else self._inners.of(node.inner)
         free = inner is None or all(link.label == "bad_words" for link in inner.links)
         if follows and (free or node.budget is not None):
             raise OptionError(

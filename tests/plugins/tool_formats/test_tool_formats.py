@@ -501,3 +501,14 @@ def test_functionary_names_the_recipient_of_each_part() -> None:
     ]
     with pytest.raises(OptionError, match="'all', but parsers"):
         constraint_of("functionary_v32", [{"name": "all"}])
+
+
+def test_parameters_with_equal_schemas_share_a_constraint() -> None:
+    """Equal as JSON: a constant of 1 is not one of true."""
+    schemas = [{"type": "integer"}, {"enum": [1, 2]}, {"enum": [True, 2]}, {"type": "integer"}, {"enum": [1, 2]}]
+    properties = {f"parameter{number}": schema for number, schema in enumerate(schemas)}
+    tools = [{"name": "tool", "parameters": {"properties": properties, "required": [*properties]}}]
+    found: Any = constraint_of("qwen3_coder", tools)
+    kept = [id(one) for one in found.constraints if one is not None and one.restricts]
+    assert len(kept) == 5
+    assert len({*kept}) == 3
