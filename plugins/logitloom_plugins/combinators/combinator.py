@@ -19,7 +19,7 @@ from logitloom_plugins.combinators.inner import Inner, plain_specs
 from logitloom_plugins.combinators.section import Section
 from logitloom_plugins.combinators.section_automaton import SectionAutomaton
 from logitloom_plugins.combinators.token_steps import at_tokens
-from logitloom_plugins.combinators.triggers import check_triggers
+from logitloom_plugins.combinators.triggers import check_sizes, check_triggers
 
 __all__ = ["Combinator", "CombinatorState"]
 
@@ -60,8 +60,10 @@ class Combinator(ConstraintProcessor):
         super().__post_init__()
         sections = tuple(self.sections())
         for section in sections:
+            strings = [exit.string for exit in section.exits]
+            check_sizes(strings, self.name)
             if section.budget != 0:
-                check_triggers([exit.string for exit in section.exits], self.name)
+                check_triggers(strings, self.name)
         others = [i for i, section in enumerate(sections) if section.inner is not None and section.inner.others]
         self.__dict__.update(
             _sections=sections, _others=others, _skeleton=None, _is_included=False, _begins_later=False

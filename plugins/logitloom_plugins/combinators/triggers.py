@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -16,10 +17,18 @@ from logitloom.automata.lift.trie_walk import nodes_along
 from logitloom.errors import OptionError, VocabularyError
 from logitloom.vocabulary import kept_with_vocabulary
 
-__all__ = ["TokenTexts", "TriggerMatcher", "check_triggers", "textless_ids", "token_texts", "trigger_texts"]
+__all__ = [
+    "TokenTexts",
+    "TriggerMatcher",
+    "check_sizes",
+    "check_triggers",
+    "textless_ids",
+    "token_texts",
+    "trigger_texts",
+]
 
-#: The largest total number of bytes of the strings of one section.
-_MOST_BYTES: Final = 32_768
+#: The largest sum of the squares of the bytes of the strings of one section: all their prefixes are kept.
+_MOST_SQUARES: Final = 1 << 26
 
 
 def trigger_texts(given: str | tuple[str, ...], option: str, owner: str) -> tuple[str, ...]:
@@ -37,19 +46,30 @@ def trigger_texts(given: str | tuple[str, ...], option: str, owner: str) -> tupl
     return strings
 
 
+def check_sizes(texts: Sequence[str], owner: str) -> None:
+    """Check that the strings of a section are not too long.
+
+    Raises:
+        OptionError: if the strings are too long.
+    """
+    sizes = [len(text.encode()) for text in texts]
+    if sum(size * size for size in sizes) > _MOST_SQUARES:
+        raise OptionError(
+            f"A text of {owner!r} that begins or ends a section has {max(sizes)} bytes, and texts of at most "
+            f"{math.isqrt(_MOST_SQUARES // len(sizes))} are possible there. Give shorter ones."
+        )
+
+
 def check_triggers(texts: Sequence[str], owner: str) -> None:
     """Check that each of the strings that end a section can be found.
 
     Raises:
-        OptionError: if a string is empty, if one string contains another, which is then always found first, or if all
-            strings together have too many bytes.
+        OptionError: if a string is empty, or if one string contains another, which is then always found first.
     """
     if not all(texts):
         raise OptionError(
             f"A trigger of {owner!r} is the empty string, which is found before anything is written. Leave it out."
         )
-    if sum(len(text.encode()) for text in texts) > _MOST_BYTES:
-        raise OptionError(f"The triggers of {owner!r} have more than {_MOST_BYTES} bytes together. Give shorter ones.")
     for one in texts:
         for other in texts:
             if one != other and other in one[:-1]:

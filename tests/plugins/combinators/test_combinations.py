@@ -490,3 +490,10 @@ def test_the_tokens_of_a_text_are_looked_up_only_where_tokens_begin_like_it(monk
         at += len(pieces[at])
     assert b"".join(written) == text
     assert len(asked) <= 3 * len(text)
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_marker_that_would_fill_the_memory_is_refused(required: bool) -> None:
+    options = {"open": "<" + "a" * 9_000, "required": required}
+    with pytest.raises(OptionError, match=r"has 9001 bytes, and texts of at most 8192 are possible there"):
+        processors.load(("thinking", options))

@@ -109,9 +109,17 @@ def test_loading_a_hostile_schema_ends_in_a_chain_or_a_sentence(name: str) -> No
 
 @pytest.mark.long
 def test_ten_megabytes_of_schema_end_in_an_answer_or_an_error() -> None:
-    schema = {"properties": {f"name {i}": {"description": "x" * 90, "type": "string"} for i in range(80_000)}}
+    text = {"description": "x" * 90, "type": "string"}
+    parts = {f"part {part}": {f"name {part} {i}": text for i in range(5_000)} for part in range(16)}
+    schema = {"properties": {name: {"properties": names} for name, names in parts.items()}}
     with contextlib.suppress(LogitloomError):
         assert compile_schema(schema, budget=Budget(seconds=2.0)).satisfiable
+
+
+def test_an_object_with_so_many_names_that_they_fill_the_memory_is_refused() -> None:
+    schema = {"properties": {f"name {i}": {} for i in range(40_000)}}
+    with pytest.raises(BudgetExceeded, match=r"400000000 bytes for the names of one object, and the limit is"):
+        compile_schema(schema)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

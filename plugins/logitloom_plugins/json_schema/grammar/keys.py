@@ -74,6 +74,8 @@ class Keys:
     ) -> None:
         self.key = names, patterns, tuple(demands)
         self.names = tuple(filter(encodable, names))
+        # Labels are sets of bits, one for each name and one for each state of their trie.
+        tracker.check_bytes(len(self.names) ** 2 // 4, "the names of one object")
         self.plain_names = all(map(_PLAIN.fullmatch, self.names))
         self.patterns = patterns
         self.demands = demands
