@@ -52,7 +52,7 @@ class ToolCall(Combinator):
     forces_longest = True
 
     tools: Any = option(
-        help="The tools: functions with name and parameters (a JSON Schema), or classes; a list, or JSON text."
+        help="The tools: a list, or JSON text, of tables with name and parameters (a JSON Schema), functions, classes."
     )
     format: Any = option("hermes", help="How calls are written: the name of a format, a table, or 'auto'.")
     choice: Any = option("auto", help="Whether there must be a call: 'auto', 'required', 'none', or a tool's name.")
@@ -68,7 +68,7 @@ class ToolCall(Combinator):
 
     @staticmethod
     def plain_option(name: str, value: Any) -> Any:
-        """For documents of chains: tools that hold a class or ``None`` are written as their JSON text."""
+        """For documents of chains: tools that hold a class, a function or ``None`` are written as their JSON text."""
         return plain_tools(value) if name == "tools" else value
 
     @property

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from logitloom.automata import Dfa, compile_pattern, complement
 from logitloom.errors import OptionError
+from logitloom_plugins.json_schema.folds.string_language import StringLanguage, string_language
 from logitloom_plugins.tool_formats.call_reader import SectionContent
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 from logitloom_plugins.tool_formats.tools import Property, without_tags
@@ -25,6 +26,7 @@ _TYPES: Final = {
 _WORDS: Final = {"True": True, "False": False, "None": None}
 _CONTAINERS: Final = frozenset({"array", "object"})
 _EVERY: Final = frozenset({"string", "number", "boolean", "null"}) | _CONTAINERS
+_ANY_STRING: Final = StringLanguage(None, 0, None)
 #: Keywords that may stand beside the alternatives of a value of which some are arrays or objects.
 _ANNOTATIONS: Final = frozenset(
     ["$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description"]
@@ -199,14 +201,14 @@ def _texts(
 ) -> list[Way]:
     """The ways to write the strings among the alternatives; with ``whole`` all other values, too, as one text."""
     if whole:
-        return [_text(value.known, None, form, key, subject)]
+        return [_text(value, None, form, key, subject)]
     ways = []
-    for known in [one.known for one in alternatives if "string" in _types(one.known)]:
-        strings = [value for value in _listed(known) or () if isinstance(value, str)]
+    for one in [one for one in alternatives if "string" in _types(one.known)]:
+        strings = [each for each in _listed(one.known) or () if isinstance(each, str)]
         if form.strings == "json":
-            strings = [one for one in strings if not any(end in one for end in _banned(form, key))]
-        if strings or _listed(known) is None:
-            ways.append(_text(known, strings, form, key, subject))
+            strings = [each for each in strings if not any(end in each for end in _banned(form, key))]
+        if strings or _listed(one.known) is None:
+            ways.append(_text(one, strings, form, key, subject))
     return ways
 
 
@@ -217,10 +219,10 @@ def _banned(form: ToolFormat, key: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*([end.strip()] if end.strip() else []), *escaped, *form.unwritten]))
 
 
-def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | None, subject: str) -> Way:
+def _text(value: Property, strings: list[str] | None, form: ToolFormat, key: str | None, subject: str) -> Way:
     """A text without escapes; of a schema with a list the given strings, or else all of its values."""
     banned = _banned(form, key)
-    listed = _listed(schema)
+    listed = _listed(value.known)
     if listed is not None:
         values = [*listed] if strings is None else strings
         texts = [one if isinstance(one, str) else json.dumps(one) for one in values]
@@ -242,14 +244,14 @@ def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | N
         inner.append(("regex", {"pattern": r"(?:\S(?:[\s\S]*\S)?)?"}))
     if form.unlike:
         inner.append(("fsm", {"automaton": _all_but(form.unlike)}))
-    least, most, pattern = 0, "", None
-    if isinstance(schema, Mapping) and (strings is not None or schema.get("type") == "string"):
-        least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-        pattern = schema.get("pattern")
-    if not form.trimmed or least or most != "":
-        inner.append(("regex", {"pattern": rf"[\s\S]{{{least},{most}}}"}))
-    if pattern is not None:
-        inner.append(("regex", {"pattern": _searched(pattern)}))
+    # Most strings have no further keywords.
+    restricts = isinstance(value.known, Mapping) and not value.known.keys() <= _ANNOTATIONS | {"type"}
+    alone = strings is not None or (restricts and value.known.get("type") == "string")
+    automaton, least, most = string_language(value.schema, alone=alone) if restricts else _ANY_STRING
+    if not form.trimmed or least or most is not None:
+        inner.append(("regex", {"pattern": rf"[\s\S]{{{least},{'' if most is None else most}}}"}))
+    if automaton is not None:
+        inner.append(("fsm", {"automaton": automaton}))
     return Way("text", "string", inner, SectionContent("text", key))
 
 
@@ -257,13 +259,6 @@ def _text(schema: Any, strings: list[str] | None, form: ToolFormat, key: str | N
 def _all_but(pattern: str) -> Dfa:
     """All texts that do not match a pattern."""
     return complement(compile_pattern(pattern))
-
-
-def _searched(pattern: str) -> str:
-    """A pattern for whole texts that match where ``pattern`` is found somewhere (as JSON Schema has it)."""
-    anchored = re.search(r"(?<!\\)(?:\\\\)*\$\Z", pattern) is not None
-    begin, end = ("" if pattern.startswith("^") else r"[\s\S]*"), ("" if anchored else r"[\s\S]*")
-    return f"(?a){begin}(?:{pattern.removeprefix('^')[: -1 if anchored else None]}){end}"
 
 
 def _listed(schema: Any) -> Sequence[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -49,8 +50,8 @@ def tools_of(given: Any) -> list[Tool]:
     Args:
         given: per tool ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``, or the inner table
             alone. Without ``parameters`` a function takes no arguments; with ``strict`` they keep the rules of OpenAI's
-            strict mode. Or a class that the processor ``json`` takes: its name is the name of the tool. The list may
-            be JSON text.
+            strict mode. Or a class that the processor ``json`` takes, or a function whose arguments have type hints:
+            its name is the name of the tool. The list may be JSON text.
 
     Raises:
         OptionError: naming the entry.
@@ -69,7 +70,7 @@ def tools_of(given: Any) -> list[Tool]:
         raise OptionError(f"Option 'tools' of 'tool_call' must be a list of at least one tool, but is {given!r}.")
     tools = []
     for i, entry in enumerate(given):
-        if isinstance(entry, type):
+        if isinstance(entry, type) or inspect.isroutine(entry):
             entry = {"name": entry.__name__, "parameters": schema_of(entry)}
         function = entry.get("function", entry) if isinstance(entry, Mapping) else None
         kind = entry.get("type", "function") if isinstance(entry, Mapping) else None
@@ -77,7 +78,8 @@ def tools_of(given: Any) -> list[Tool]:
         if kind != "function" or not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise OptionError(
                 f"Tool {i} of 'tool_call' is no function: {entry!r}. Write "
-                f"{{'type': 'function', 'function': {{'name': ..., 'parameters': {{...}}}}}}."
+                f"{{'type': 'function', 'function': {{'name': ..., 'parameters': {{...}}}}}}, or give a function of "
+                f"Python with type hints."
             )
         parameters = function.get("parameters")
         if parameters is None:
@@ -85,7 +87,7 @@ def tools_of(given: Any) -> list[Tool]:
         if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
             raise OptionError(
                 f"The parameters of the tool {function['name']!r} must be a JSON Schema of an object, but are "
-                f"{parameters!r}."
+                f"{parameters!r}. Arguments of a function of Python must have names."
             )
         if not function["name"]:
             raise OptionError(f"Tool {i} of 'tool_call' has an empty name.")

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import enum
 import ipaddress
+import json
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
@@ -15,6 +16,9 @@ import numpy as np
 import pytest
 
 from logitloom import Context, Vocabulary, processors
+from logitloom.document import to_document
+from logitloom.errors import OptionError
+from logitloom.generation import read_value
 from logitloom_plugins.schema_sources.sources import schema_of
 
 pydantic = pytest.importorskip("pydantic", reason="needs pydantic")
@@ -98,14 +102,14 @@ TYPES: dict[str, Any] = {
 }
 
 
-def _texts(schema: Any, count: int) -> Iterator[bytes]:
-    """Random texts of a schema, each complete within a limit."""
-    chain = processors.load(("json", {"schema": schema}), tokenizer=WORDS)
-    start = Context.start(np.zeros((1, WORDS.size), dtype=np.float32), vocabulary=WORDS, max_new_tokens=120)
+def _texts(processor: Any, count: int, limit: int = 120) -> Iterator[bytes]:
+    """Random texts of a processor, each complete within a limit."""
+    chain = processors.load(processor, tokenizer=WORDS)
+    start = Context.start(np.zeros((1, WORDS.size), dtype=np.float32), vocabulary=WORDS, max_new_tokens=limit)
     for seed in range(count):
         context, random, text = start, np.random.default_rng(seed), b""
         state = chain.init_state(context)
-        for _ in range(120):
+        for _ in range(limit):
             logits = random.normal(size=(1, WORDS.size)).astype(np.float32)
             # Ends and long tokens are likelier than most single bytes.
             logits[0, 256:] += 2.0
@@ -123,7 +127,7 @@ def _texts(schema: Any, count: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("name", TYPES)
 def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
     adapter = pydantic.TypeAdapter(TYPES[name])
-    for text in _texts(adapter, 12):
+    for text in _texts(("json", {"schema": adapter}), 12):
         adapter.validate_json(text)
 
 
@@ -165,10 +169,43 @@ def test_texts_of_a_struct_are_read_by_msgspec(make: Callable[[Any], Any]) -> No
     msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
     fields = [("day", datetime.date), ("span", datetime.timedelta), ("price", decimal.Decimal)]
     struct = msgspec.defstruct("Offer", fields)
-    for text in _texts(make(struct), 12):
+    for text in _texts(("json", {"schema": make(struct)}), 12):
         msgspec.json.decode(text, type=struct)
 
 
 def test_a_schema_that_is_given_as_a_dict_stays_as_it_is() -> None:
     schema = pydantic.TypeAdapter(dict[int, datetime.time]).json_schema()
     assert schema_of(schema) == schema
+
+
+def weather(city: str, day: datetime.date, days: Annotated[int, pydantic.Field(ge=1, le=9)] = 3) -> None:
+    """Tell the weather."""
+
+
+def pay(amount: decimal.Decimal, shares: dict[int, bool], *, at: datetime.datetime | None = None) -> None:
+    """Pay an amount."""
+
+
+@pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "pythonic"])
+def test_a_call_of_a_function_has_arguments_that_the_function_takes(form: str) -> None:
+    options = {"tools": [weather, pay], "format": form, "choice": "required"}
+    chain = processors.load(("tool_call", options), tokenizer=WORDS)
+    functions = {"weather": pydantic.validate_call(weather), "pay": pydantic.validate_call(pay)}
+    called = set()
+    for text in _texts(("tool_call", options), 12, 300):
+        for call in read_value(chain, text.decode(errors="replace")):
+            functions[call["name"]](**call["arguments"])
+            called.add(call["name"])
+    assert called == set(functions)
+
+
+def test_a_function_is_written_to_a_document_with_its_schema() -> None:
+    chain = processors.load(("tool_call", {"tools": [weather]}), tokenizer=WORDS)
+    (one,) = to_document(chain)["processor"]
+    (tool,) = json.loads(one["options"]["tools"])
+    assert (tool["name"], tool["parameters"]["required"]) == ("weather", ["city", "day"])
+
+
+def test_a_function_whose_arguments_have_no_names_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"Arguments of a function of Python must have names"):
+        processors.load(("tool_call", {"tools": [lambda *numbers: numbers]}), tokenizer=WORDS)

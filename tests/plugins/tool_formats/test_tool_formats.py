@@ -216,7 +216,15 @@ def test_a_reference_to_an_anchor_is_followed() -> None:
     [
         ({"type": "string", "pattern": "b+$"}, ["b", "xabb"], ["", "bx"]),
         ({"type": "string", "minLength": 2, "maxLength": 3}, ["éé", "abc"], ["a", "abcd"]),
+        ({"type": "string", "pattern": r"^\d+$"}, ["12"], ["١٢"]),
+        ({"type": "string", "format": "date"}, ["2024-02-29"], ["", "2023-02-29"]),
+        ({"type": "string", "minLength": 2, "not": {"const": "ab"}}, ["ac", "abc"], ["a", "ab"]),
+        ({"type": "string", "allOf": [{"pattern": "a"}, {"pattern": "b"}]}, ["ab", "cba"], ["a", "b"]),
         ({"type": ["string", "null"]}, ["null", "x"], ["x</arg_value>"]),
+        ({"type": ["string", "null"], "format": "date"}, ["null", "2024-02-29"], ["", "x", "1"]),
+        ({"anyOf": [{"type": "string", "pattern": "^a"}, {"type": "integer"}]}, ["ab", "12"], ["b", "true"]),
+        ({"type": ["string", "integer"], "maxLength": 2, "maximum": 20}, ["ab", "20"], ["abc", "30"]),
+        ({"anyOf": [{"type": "string", "maxLength": 1}, {"type": "boolean"}]}, ["b", "true"], ["ab", "null"]),
         ({"const": "a b"}, ["a b"], ["a", '"a b"']),
         ({"enum": [1, "one", None]}, ["1", "one", "null"], ["2", '"one"']),
         ({"type": "integer"}, ["12", "-1"], ["9.0", "x"]),
@@ -229,6 +237,14 @@ def test_values_of_one_parameter(schema: Any, good: list[str], bad: list[str]) -
     call = "<tool_call>f<arg_key>p</arg_key><arg_value>{}</arg_value></tool_call>"
     assert [refused_at(constraint, call.format(value)) for value in good] == [None] * len(good)
     assert None not in [refused_at(constraint, call.format(value)) for value in bad]
+
+
+def test_the_format_of_a_string_that_is_referred_to_holds() -> None:
+    parameters = {"properties": {"p": {"$ref": "#/$defs/day"}}, "$defs": {"day": {"type": "string", "format": "date"}}}
+    constraint = constraint_of("glm47", [{"name": "f", "parameters": {**parameters, "required": ["p"]}}])
+    call = "<tool_call>f<arg_key>p</arg_key><arg_value>{}</arg_value></tool_call>"
+    assert refused_at(constraint, call.format("2024-02-29")) is None
+    assert refused_at(constraint, call.format("tomorrow")) is not None
 
 
 OBJECT = {"type": "object", "properties": {"x": {"type": "integer"}}}
