@@ -16,7 +16,7 @@ from logitloom.errors import LogitloomWarning, OptionError, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.schema_document import subschemas
 from logitloom_plugins.schema_sources.narrowing import narrowed_format
 
-__all__ = ["check_keywords", "check_strict", "closed", "unwrapped"]
+__all__ = ["check_keywords", "check_strict", "closed", "every_subschema", "unwrapped"]
 
 #: The keywords of drafts 4 to 2020-12.
 _KEYWORDS: Final = frozenset([
@@ -94,7 +94,7 @@ def closed(schema: Any) -> Any:
         {'properties': {'a': {}}, 'additionalProperties': False}
     """
     schema = copy.deepcopy(schema)
-    for _, part in _parts(schema):
+    for _, part in every_subschema(schema):
         if "properties" in part and "unevaluatedProperties" not in part:
             part.setdefault("additionalProperties", False)
         narrowed_format(part)
@@ -122,7 +122,7 @@ def check_strict(schema: Any, what: str) -> None:
             f"{remedy}"
         )
     check_keywords(schema, error=True)
-    for pointer, part in _parts(schema):
+    for pointer, part in every_subschema(schema):
         for keyword in _NOT_STRICT:
             if keyword in part:
                 raise UnsupportedSchema(f"{what} is strict, but has {keyword!r} at {pointer}/{keyword}. {remedy}")
@@ -161,7 +161,7 @@ def check_keywords(schema: Any, *, error: bool) -> None:
         'properties'?). Correct or remove it.
     """
     found, looked_up = [], dict[str, str]()
-    for pointer, part in _parts(schema):
+    for pointer, part in every_subschema(schema):
         for keyword in part:
             if keyword in _KEYWORDS or keyword in _ANNOTATIONS or str(keyword).startswith("x-"):
                 continue
@@ -195,7 +195,7 @@ def check_keywords(schema: Any, *, error: bool) -> None:
     raise unknown
 
 
-def _parts(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def every_subschema(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """The subschemas that are objects, each with its place; the root first."""
     stack, seen = [("#", schema)], set[int]()
     while stack:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-__all__ = ["narrowed_format", "pydantic_generator"]
+__all__ = ["finite_numbers", "narrowed_format", "pydantic_generator"]
 
 _HEX: Final = "[0-9a-fA-F]"
 _LABEL: Final = "[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"
@@ -73,12 +73,25 @@ def narrowed_format(schema: dict[str, Any]) -> None:
     """
     if schema.get("type", "string") != "string":
         return
-    name = schema.get("format", "")
+    name = schema.get("format") or schema.get("contentEncoding", "")
     if name in _INSTEAD:
         del schema["format"]
         _add(schema, {"pattern": f"^(?:{_INSTEAD[name]})$"})
     elif name in _BESIDE:
         _add(schema, _BESIDE[name])
+
+
+def finite_numbers(schema: dict[str, Any]) -> None:
+    """Bound the numbers of a subschema, in place, for libraries that refuse what a 64-bit float cannot hold.
+
+    Example:
+        >>> schema = {"type": "number", "minimum": 0}
+        >>> finite_numbers(schema)
+        >>> schema["minimum"], schema["maximum"]
+        (0, 1e+300)
+    """
+    if schema.get("type") == "number":
+        schema.update({**_FINITE, **schema})
 
 
 def _add(schema: dict[str, Any], more: dict[str, Any]) -> None:

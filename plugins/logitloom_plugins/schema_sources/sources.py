@@ -11,8 +11,8 @@ from typing import Any, Final, get_origin, get_type_hints, is_typeddict
 
 from logitloom.errors import OptionError
 from logitloom.host.loading import text_or_file
-from logitloom_plugins.schema_sources.inputs import closed, unwrapped
-from logitloom_plugins.schema_sources.narrowing import pydantic_generator
+from logitloom_plugins.schema_sources.inputs import closed, every_subschema, unwrapped
+from logitloom_plugins.schema_sources.narrowing import finite_numbers, pydantic_generator
 
 __all__ = ["is_plain", "plain_schema", "schema_of"]
 
@@ -125,6 +125,8 @@ def _of_msgspec(source: Any) -> Any:
     except TypeError as error:
         why = " ".join(str(error).split())
         raise OptionError(f"{source!r:.80} cannot be read as a JSON Schema by msgspec: {why}") from error
+    for _, part in every_subschema(schema):
+        finite_numbers(part)
     # Only a reference stands at the root, where tools and strict mode expect the object itself.
     root = schema.pop("$ref", "").removeprefix("#/$defs/")
     return {**schema.get("$defs", {}).get(root, {}), **schema}

@@ -167,7 +167,13 @@ def test_ordinary_texts_of_a_type_are_allowed(name: str, text: str) -> None:
 )
 def test_texts_of_a_struct_are_read_by_msgspec(make: Callable[[Any], Any]) -> None:
     msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
-    fields = [("day", datetime.date), ("span", datetime.timedelta), ("price", decimal.Decimal)]
+    fields = [
+        ("day", datetime.date),
+        ("span", datetime.timedelta),
+        ("price", decimal.Decimal),
+        ("data", bytes),
+        ("rate", float),
+    ]
     struct = msgspec.defstruct("Offer", fields)
     for text in _texts(("json", {"schema": make(struct)}), 12):
         msgspec.json.decode(text, type=struct)
