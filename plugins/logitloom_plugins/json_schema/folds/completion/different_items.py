@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 import re
 from collections.abc import Callable, Hashable
@@ -14,7 +15,7 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER,
 from logitloom_plugins.json_schema.folds.completion.value_texts import values_in_order
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
-from logitloom_plugins.json_schema.folds.value_reader import Container, Entry, ItemPosition
+from logitloom_plugins.json_schema.folds.value_reader import Container, ItemPosition, ItemReader
 from logitloom_plugins.json_schema.grammar.arrays import item
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
@@ -40,6 +41,8 @@ _MOST_READ: Final = 1 << 17
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 #: The work of reading a byte.
 _READ: Final = 4
+#: So many values of a list may come before the first string, as the shortest value and the literals do.
+_FURTHER: Final = 8
 
 
 class Item(NamedTuple):
@@ -76,8 +79,9 @@ class DifferentItems:
         self, machine: Machine, texts: LocalTexts, complete: Callable[[Position, Item | None], bytes | None]
     ) -> None:
         self._machine, self._texts, self._contents, self._complete = machine, texts, texts.contents, complete
-        #: By the constraint on items and a number: so many values from which items are chosen.
-        self._listed: dict[tuple[ValueConstraint, int], tuple[frozenset[Canonical], list[tuple[str, Entry]]]] = {}
+        self._values = ItemReader()
+        #: By the constraint on items and their least number the values from which items are chosen.
+        self._listed: dict[tuple[ValueConstraint, int], tuple[frozenset[Canonical], list[bytes]]] = {}
 
     def matter(self, position: Position) -> bool:
         """Whether the items so far make a difference to the completion.
@@ -119,27 +123,38 @@ class DifferentItems:
                 return None
             if self._machine.distinct.can_recur(position.items._replace(escape=b"")):
                 return None
-            if any(self._may_become(kind, content, frames, text) for kind, content in contents):
+            if any(self._may_become(content, frames, text) for content in contents):
                 return None
         before = frozenset(items_before(self._machine, ItemPosition(frames[-1])))
         return before & values, phase, text[:1], len(frames)
 
-    def _may_become(self, kind: str, content: Entry, frames: list[Linked[Container]], text: bytes) -> bool:
-        """Whether an item that has begun may become a value; the innermost open object or array comes first."""
-        if len(frames) == 1:
-            return kind == "string" and content.startswith(text[1:])
-        container = frames[-2].entry
-        done = self._machine.items.listed(container.done)
-        if kind != container.kind or (
-            not content.issuperset(done) if kind == "object" else content[: len(done)] != done
-        ):
-            return False
-        if kind == "array" or len(frames) > 2 or container.name is None or text[:1] != b'"':
-            return True
-        value: bytes = dict(content).get(container.name, b"")
-        return value[:1] == b'"' and json.loads(value).encode().startswith(text[1:])
+    def _may_become(self, value: bytes, frames: list[Linked[Container]], text: bytes) -> bool:
+        """Whether an item that has begun may become a value that is listed.
 
-    def _choices(self, position: Position) -> tuple[frozenset[Canonical], list[tuple[str, Entry]]] | None:
+        Args:
+            value: its canonical text.
+            frames: the open arrays and objects, the innermost first; the last one is the array of the item.
+            text: what has been read of a string, a number or a literal in the innermost one.
+        """
+        for frame in frames[-2::-1]:
+            (kind, content), container = self._values.values[value], frame.entry
+            done = self._machine.items.listed(container.done)
+            if kind != container.kind:
+                return False
+            if not (content.issuperset(done) if kind == "object" else content[: len(done)] == done):
+                return False
+            if kind == "object" and container.name is None:
+                return True
+            following = (
+                dict(content).get(container.name) if kind == "object" else dict(enumerate(content)).get(len(done))
+            )
+            if following is None:
+                return kind == "array" and not text and frame is frames[0]
+            value = following
+        kind, content = self._values.values[value]
+        return text[:1] != b'"' or (kind == "string" and content.startswith(text[1:]))
+
+    def _choices(self, position: Position) -> tuple[frozenset[Canonical], list[bytes]] | None:
         """The values from which further items are chosen, by themselves and as they are read.
 
         ``None`` if several arrays of different items are open, or if the items are not alike.
@@ -157,11 +172,15 @@ class DifferentItems:
         one = item(state.frame) if state.frame.length >= state.frame.plan.varied else None
         if one is None:
             return None
-        key = one.demand, 1 << state.frame.plan.least.bit_length()
+        key = one.demand, state.frame.plan.least
         if key not in self._listed:
-            every = [(text, value) for _, text, value in values_in_order(self._texts, *key)]
-            read = [read_value(text)[1:] for text, _ in every if text[:1] in (b'"', b"{", b"[")]
-            self._listed[key] = frozenset([value for _, value in every]), read
+            every = {
+                value: text for _, text, value in values_in_order(self._texts, one.demand, 1 << key[1].bit_length())
+            }
+            # Of the first values, some of which have come, one after the other is chosen.
+            first = dict(itertools.islice(every.items(), key[1] + _FURTHER))
+            read = [read_value(text, self._values) for text in first.values() if text[:1] in (b'"', b"{", b"[")]
+            self._listed[key] = frozenset(first), read
         return self._listed[key]
 
     def complete(self, position: Position) -> tuple[bytes | None, int]:

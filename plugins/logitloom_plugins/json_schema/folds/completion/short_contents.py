@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom_plugins.json_schema.folds.value_reader import Container, Entry, ItemPosition, ItemReader
+from logitloom_plugins.json_schema.folds.value_reader import Container, ItemPosition, ItemReader
 from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
 from logitloom_plugins.json_schema.values.numbers import number_of
@@ -106,12 +106,12 @@ def canonical(text: bytes) -> Canonical:
         return number_of(text)
     if text[:1] == b'"':
         return json.dumps(json.loads(text))
-    return read_value(text)[0] if text[:1] in (b"{", b"[") else text
+    return read_value(text, ItemReader()) if text[:1] in (b"{", b"[") else text
 
 
-def read_value(text: bytes) -> tuple[bytes, str, Entry]:
-    """The canonical text, the type and the content of a value that is no number, as :class:`.ItemReader` has them."""
-    reader, at = ItemReader(), ItemPosition(Linked(Container("array"), None))
+def read_value(text: bytes, reader: ItemReader) -> bytes:
+    """The canonical text of a value that is no number, with which a reader has its type and its content."""
+    at = ItemPosition(Linked(Container("array"), None))
     for byte in text:
         reached = reader.step(at, byte, False)
         assert reached is not None
@@ -119,7 +119,7 @@ def read_value(text: bytes) -> tuple[bytes, str, Entry]:
     assert at.frame is not None
     assert at.frame.entry.done is not None
     whole: bytes = at.frame.entry.done.entry
-    return (whole, *reader.values[whole])
+    return whole
 
 
 def columns_of(automaton: MooreMachine) -> list[tuple[int, int]]:
