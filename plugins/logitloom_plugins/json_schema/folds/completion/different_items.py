@@ -191,7 +191,8 @@ class DifferentItems:
         machine = self._machine
         queue = [(0, b"", b"", self._complete(position, None) or b"", position)]
         seen: set[Hashable] = set()
-        work = 0
+        # Bytes that are tried count separately: they do not end the search.
+        work, tries = 0, 0
         while queue and work < _MOST_READ:
             _, _, text, ahead, at = heapq.heappop(queue)
             if at in seen:
@@ -206,16 +207,17 @@ class DifferentItems:
                 rest = self._with_item(at, ahead)
             work += _READ * len(rest or ahead)
             if rest is not None:
-                return text + rest, work
+                return text + rest, work + MEMBER * tries
             for byte in {*_TRIED, *ahead[:1]}:
                 reached = machine.read(at, bytes([byte]))
                 # Where the next item must come, a short one may have come before.
                 rest = b"" if reached is None else self._complete(reached, None) or b""
                 work += _READ + len(rest) // COPIED
                 if reached is not None:
+                    tries += 1
                     longer = text + bytes([byte])
                     heapq.heappush(queue, (len(longer) + len(rest), longer.translate(ORDER), longer, rest, reached))
-        return None, work
+        return None, work + MEMBER * tries
 
     def _chosen(self, position: Position, items: tuple[Canonical, ...]) -> tuple[bytes | None, int]:
         """The completion whose string or number is one of the values that are chosen before an item begins.
