@@ -129,6 +129,9 @@ def pydantic_generator() -> Any:
         def multi_host_url_schema(self, schema: Any) -> Any:
             return _url(super().multi_host_url_schema(schema), schema)
 
+        def union_schema(self, schema: Any) -> Any:
+            return _with_sets(super().union_schema(schema))
+
         def dict_schema(self, schema: Any) -> Any:
             return self._named(super().dict_schema(schema), schema)
 
@@ -186,6 +189,19 @@ def _url(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     schemes = schema.get("allowed_schemes")
     scheme, more = ("|".join(map(re.escape, schemes)), "") if schemes else (_SCHEME, f"|(?:{_HOSTLESS}):")
     _add(found, {"pattern": rf"^(?:(?:{scheme})://{_HOST}(?::[1-9][0-9]{{0,3}})?(?:[/?#]|$){more})"})
+    return found
+
+
+def _with_sets(found: dict[str, Any]) -> dict[str, Any]:
+    """A union in which a set beside other arrays may repeat items, which pydantic drops.
+
+    That items differ cannot be enforced where the text may become another kind of array.
+    """
+    arrays = [part for part in found.get("anyOf", ()) if part.get("type") == "array"]
+    if len(arrays) > 1:
+        for part in arrays:
+            if not part.get("minItems"):
+                part.pop("uniqueItems", None)
     return found
 
 

@@ -97,6 +97,7 @@ TYPES: dict[str, Any] = {
     "dict of dates": dict[datetime.date, int],
     "counter": Counter[str],
     "ordered dict": OrderedDict[int, int],
+    "set or list": set[int] | list[str],
     "tuple": Pair,
     "list": list[dict[int, datetime.date] | decimal.Decimal],
 }
