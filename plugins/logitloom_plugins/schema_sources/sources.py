@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import json
 import os
 from enum import Enum
@@ -59,10 +60,12 @@ def schema_of(source: Any) -> Any:
 
 
 def _of_class(source: Any) -> Any:
-    if hasattr(source, "model_json_schema"):
-        return source.model_json_schema(schema_generator=pydantic_generator())
-    if hasattr(source, "json_schema") and callable(source.json_schema):
-        return source.json_schema(schema_generator=pydantic_generator())
+    for name in ("model_json_schema", "json_schema"):
+        make = getattr(source, name, None)
+        if callable(make):
+            # Another method of this name, and one that a class has in its place, makes a schema of its own.
+            takes_generator = "schema_generator" in inspect.signature(make).parameters
+            return make(schema_generator=pydantic_generator()) if takes_generator else make()
     return _of_msgspec(source) if hasattr(source, "__struct_fields__") else _of_type(source)
 
 

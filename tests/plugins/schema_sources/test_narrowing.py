@@ -185,6 +185,15 @@ def test_a_schema_that_is_given_as_a_dict_stays_as_it_is() -> None:
     assert schema_of(schema) == schema
 
 
+def test_a_schema_that_a_class_makes_itself_is_taken() -> None:
+    class Own(pydantic.BaseModel):
+        @classmethod
+        def model_json_schema(cls) -> dict[str, Any]:
+            return {"type": "object", "properties": {"a": {"const": 1}}}
+
+    assert schema_of(Own) == {"type": "object", "properties": {"a": {"const": 1}}, "additionalProperties": False}
+
+
 def weather(city: str, day: datetime.date, days: Annotated[int, pydantic.Field(ge=1, le=9)] = 3) -> None:
     """Tell the weather."""
 
