@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations
 from typing import Any, Final
 
@@ -244,15 +244,24 @@ def _text(value: Property, strings: list[str] | None, form: ToolFormat, key: str
         inner.append(("regex", {"pattern": r"(?:\S(?:[\s\S]*\S)?)?"}))
     if form.unlike:
         inner.append(("fsm", {"automaton": _all_but(form.unlike)}))
+    known = value.known if isinstance(value.known, Mapping) else {}
+    restricts = {keyword: each for keyword, each in known.items() if keyword not in _ANNOTATIONS}
+    automaton, least, most = _ANY_STRING
     # Most strings have no further keywords.
-    restricts = isinstance(value.known, Mapping) and not value.known.keys() <= _ANNOTATIONS | {"type"}
-    alone = strings is not None or (restricts and value.known.get("type") == "string")
-    automaton, least, most = string_language(value.schema, alone=alone) if restricts else _ANY_STRING
+    if not restricts.keys() <= {"type"}:
+        asked = restricts if value.references is None else value.schema
+        automaton, least, most = _language(json.dumps(asked), strings is not None or known.get("type") == "string")
     if not form.trimmed or least or most is not None:
         inner.append(("regex", {"pattern": rf"[\s\S]{{{least},{'' if most is None else most}}}"}))
     if automaton is not None:
         inner.append(("fsm", {"automaton": automaton}))
     return Way("text", "string", inner, SectionContent("text", key))
+
+
+@lru_cache(maxsize=256)
+def _language(schema: str, alone: bool) -> StringLanguage:
+    """The strings that satisfy a schema, given as JSON text: one object, so that parameters share its constraint."""
+    return string_language(json.loads(schema), alone=alone)
 
 
 @cache
