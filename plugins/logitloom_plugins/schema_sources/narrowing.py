@@ -57,6 +57,8 @@ _FINITE: Final = {"minimum": -1e300, "maximum": 1e300}
 #: The whitespace that pydantic strips from texts.
 _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
+#: Keywords of keys that say nothing of names, or that pydantic writes elsewhere.
+_OF_KEYS: Final = frozenset(("pattern", "title", "type"))
 #: So many whole numbers are listed as names, and so many digits may follow a point where no number is given.
 _MOST_KEYS: Final = 1000
 _MOST_PLACES: Final = 10
@@ -148,8 +150,12 @@ def pydantic_generator() -> Any:
             if "patternProperties" in found:
                 found.setdefault("additionalProperties", False)
             if "keys_schema" in schema:
-                names = _names(self.generate_inner(schema["keys_schema"]))
-                if names is not None:
+                keys = self.generate_inner(schema["keys_schema"])
+                names = _names(keys)
+                # Before pydantic 2.10 nothing is said of any keys but those with a pattern.
+                if names is None and "propertyNames" not in found:
+                    names = {keyword: each for keyword, each in keys.items() if keyword not in _OF_KEYS}
+                if names:
                     found["propertyNames"] = names
             return found
 
