@@ -151,7 +151,7 @@ def test_the_blocks_of_the_documentation_run(folder: Path) -> None:
     code = documented("engines/onnx_genai.md", __file__).replace("tokenizer=tokenizer", "tokenizer=VOCABULARY")
     code = code.replace('"folder', f'"{folder}')
     names: dict[str, Any] = {"VOCABULARY": VOCABULARY}
-    exec(compile(code, "docs/engines/onnx_genai.md", "exec"), names)
+    exec(compile(code, "docs/engines/onnx_genai.md", "exec", dont_inherit=True), names)
     assert re.fullmatch("[0-9]{3}-[0-9]{4}", names["answer"].text)
     assert names["answer"].finish == "eos"
 
@@ -162,5 +162,5 @@ def test_a_class_becomes_an_object_as_the_documentation_shows(folder: Path) -> N
     words = Vocabulary([b"", b"", b"", *(bytes([byte]) for byte in range(32, 126))], eos=[0], special=[1, 2])
     code = documented("structured-output.md", __file__, "pydantic").replace("tokenizer=tokenizer", "tokenizer=WORDS")
     names: dict[str, Any] = {"__name__": "page", "WORDS": words}
-    exec(compile(code.replace('"folder', f'"{folder}'), "docs/structured-output.md", "exec"), names)
+    exec(compile(code.replace('"folder', f'"{folder}'), "docs/structured-output.md", "exec", dont_inherit=True), names)
     assert isinstance(names["person"], names["Person"])

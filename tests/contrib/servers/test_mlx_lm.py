@@ -212,7 +212,7 @@ def test_a_class_becomes_an_object_as_the_documentation_shows(address: str) -> N
     pytest.importorskip("pydantic", reason="the package pydantic is not installed")
     code = documented("structured-output.md", __file__, "pydantic").replace("http://localhost:8080", address)
     names: dict[str, Any] = {"__name__": "page"}
-    exec(compile(code, "docs/structured-output.md", "exec"), names)
+    exec(compile(code, "docs/structured-output.md", "exec", dont_inherit=True), names)
     assert isinstance(names["person"], names["Person"])
 
 

@@ -107,7 +107,11 @@ def test_a_chain_or_a_processor_can_be_inside() -> None:
         (("until", {"trigger": [], "inner": DIGITS}), errors.OptionError, "'trigger' of 'until' is"),
         (("between", {"open": "a", "close": ["b", ""]}), errors.OptionError, "'close' of 'between'"),
         (("after", {"trigger": ["ab", "abc"], "inner": DIGITS}), errors.OptionError, "'abc' of 'after' contains 'ab'"),
-        (("after", {"trigger": "x" * 33_000, "inner": DIGITS}), errors.OptionError, "more than 32768 bytes"),
+        (
+            ("after", {"trigger": "x" * 33_000, "inner": DIGITS}),
+            errors.OptionError,
+            "has 33000 bytes, and texts of at most 8192 are possible",
+        ),
         (("budget", {"n": -1}), errors.OptionError, "'n' of 'budget' must be >= 0"),
         (("budget", {"n": 1, "then": DIGITS, "end": True}), errors.OptionError, "Leave out 'then' or 'end'"),
         (("after", {"trigger": "a", "inner": "regex"}), errors.ChainIncomplete, "'regex' inside 'after' misses"),

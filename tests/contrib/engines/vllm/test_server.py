@@ -85,14 +85,16 @@ def test_chat_streams_and_samples(client: Any) -> None:
 def test_the_request_of_the_documentation_is_answered(server: str) -> None:
     code = documented("engines/vllm.md", __file__)
     names: dict[str, Any] = {}
-    exec(compile(code.replace("http://localhost:8000", server), "docs/engines/vllm.md", "exec"), names)
+    exec(
+        compile(code.replace("http://localhost:8000", server), "docs/engines/vllm.md", "exec", dont_inherit=True), names
+    )
     assert names["answer"].choices[0].message.content in ("yes", "no")
 
 
 def test_a_class_becomes_an_object_as_the_documentation_shows(server: str) -> None:
     code = documented("structured-output.md", __file__, "pydantic").replace("http://localhost:8000", server)
     names: dict[str, Any] = {"__name__": "page"}
-    exec(compile(code, "docs/structured-output.md", "exec"), names)
+    exec(compile(code, "docs/structured-output.md", "exec", dont_inherit=True), names)
     assert isinstance(names["person"], names["Person"])
 
 
