@@ -313,6 +313,9 @@ class Memory:
     @staticmethod
     def _collect() -> None:
         gc.collect()
+        # MLX keeps the memory of arrays that are no longer used.
+        if "mlx.core" in sys.modules:
+            sys.modules["mlx.core"].clear_cache()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
         if trim is not None:
             trim(0)
