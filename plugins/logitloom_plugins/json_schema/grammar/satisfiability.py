@@ -570,6 +570,9 @@ def _has_plain_value(kind: str, formula: Formula = False) -> bool:
         return all(is_atom(part) and part[0] in _OF_EMPTY[kind] for part in parts_of(formula))
     if formula[0] in _OF_SOME:
         return True
+    if kind == "string" and all(part[0] == "!" and part[1][0] == "any" for part in parts_of(formula)):
+        # There are more strings than those that are listed.
+        return True
     return any(map(encodable, only_listed(formula, "any") or ()))
 
 

@@ -288,14 +288,15 @@ def listed(parts: Iterable[Formula], kind: str) -> Elements | None:
     """The elements that conjuncts leave, as far as the conjuncts are lists or negated lists; ``None`` without a list.
 
     Args:
-        parts: the conjuncts.
+        parts: the conjuncts. A disjunction of lists is a list, too.
         kind: of the atoms that are lists.
     """
     held, refused = [], []
     for part in parts:
         if not isinstance(part, bool):
-            if part[0] == kind:
-                held.append(part[1])
+            elements = _elements(part, kind)
+            if elements is not None:
+                held.append(elements)
             elif part[0] == "!" and part[1][0] == kind:
                 refused.append(part[1][1])
     return frozenset.intersection(*held).difference(*refused) if held else None
@@ -305,9 +306,20 @@ def only_listed(formula: Formula, kind: str) -> Elements | None:
     """The elements that satisfy a formula of nothing but lists and negated lists; ``None`` for any other formula."""
     parts = parts_of(formula)
     left = listed(parts, kind)
-    if left is None or not all(part[0] == kind or (part[0] == "!" and part[1][0] == kind) for part in parts):
+    if left is None:
         return None
-    return left
+    others = [part for part in parts if _elements(part, kind) is None]
+    return left if all(part[0] == "!" and part[1][0] == kind for part in others) else None
+
+
+def _elements(part: Atom, kind: str) -> Elements | None:
+    """The elements of a list, or of a disjunction of lists; ``None`` of any other formula."""
+    if part[0] == kind:
+        elements: Elements = part[1]
+        return elements
+    if part[0] == "|" and all(not isinstance(each, bool) and each[0] == kind for each in part[1]):
+        return frozenset().union(*[each[1] for each in part[1]])
+    return None
 
 
 def memberships(finite: Iterable[tuple[Atom, Iterable[Element]]]) -> dict[Element, frozenset[Atom]]:

@@ -19,11 +19,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 from logitloom.automata import Budget
 from logitloom.errors import UnsupportedSchema
 from logitloom_plugins.json_schema.schema.formula import (
+    NAMED,
     Atom,
     Formula,
     Selection,
@@ -34,6 +35,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     factored,
     is_atom,
     negation,
+    operands,
     parts_of,
     substitute,
 )
@@ -288,8 +290,35 @@ class Keywords:
             parts.append(negation(inner("not")))
         if "if" in schema and node.dialect.number >= 7 and ("then" in schema or "else" in schema):
             condition = inner("if")
-            parts += [disjunction([negation(condition), inner("then")]), disjunction([condition, inner("else")])]
+            parts += [disjunction([negation(condition), inner("then")]), *self._otherwise(condition, inner("else"))]
         return parts
+
+    def _otherwise(self, condition: Formula, other: Formula) -> list[Formula]:
+        """The parts of "the condition or the other formula".
+
+        In a chain of ``else`` and ``if`` a member often has other values in each condition. What a later condition
+        demands then holds beside an earlier one, too, so a long chain is no deep formula.
+        """
+        case = self._listed_condition(condition)
+        if case is None or len(parts_of(other)) < 2:
+            return [disjunction([condition, other])]
+        apart, rest = list[Formula](), list[Formula]()
+        for part in parts_of(other):
+            refused = [each[1] for each in operands(part) if not isinstance(each, bool) and each[0] == "!"]
+            others = map(self._listed_condition, refused if part[0] == "|" else ())
+            (apart if any(each is not None and case.is_apart(each) for each in others) else rest).append(part)
+        return [*apart, disjunction([condition, conjunction(rest)])]
+
+    def _listed_condition(self, condition: Formula) -> _ListedCondition | None:
+        """The values that a condition lists for one member of an object; ``None`` of any other formula."""
+        parts = [] if isinstance(condition, bool) else parts_of(condition)
+        required = [part for part in parts if part[0] == "req"]
+        listed = [part for part in parts if part[0] == "prop" and not isinstance(part[2], bool) and part[2][0] == "s"]
+        names = {part[1] for part in parts if part[0] in NAMED}
+        if not listed or len(names) != 1 or len(required) + len(listed) != len(parts):
+            return None
+        values = self._scalars([part[2][1] for part in listed])
+        return None if values is None else _ListedCondition(names.pop(), frozenset(values), bool(required))
 
     def _branches(
         self, node: SchemaNode, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
@@ -528,6 +557,19 @@ def are_equal(one: JSONValue, other: JSONValue) -> bool:
         return bool(one == other) and repr(one) == repr(other)
     except RecursionError:
         return False
+
+
+class _ListedCondition(NamedTuple):
+    """The values of a member for which a condition holds, and whether the member must be there."""
+
+    member: str
+    values: frozenset[tuple[str, JSONValue]]
+    required: bool
+
+    def is_apart(self, other: _ListedCondition) -> bool:
+        """Whether no object satisfies both conditions."""
+        apart = self.member == other.member and self.values.isdisjoint(other.values)
+        return apart and (self.required or other.required)
 
 
 def _tags(branch: Formula) -> dict[tuple[str, str | int], list[int]]:
