@@ -30,17 +30,13 @@ _DATE: Final = rf"(?!0000)(?:[0-9]{{4}}-(?:{_DAY})|{_LEAP_YEAR}-02-29)"
 _HOUR: Final = "(?:[01][0-9]|2[0-3])"
 _TIME: Final = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?"
 _ZONE: Final = f"(?:Z|[+-]{_HOUR}:[0-5][0-9])"
-#: In place of formats: Python has neither the year 0 nor leap seconds, whose format is a large automaton.
-_INSTEAD: Final = {"date": _DATE, "date-time": f"{_DATE}T{_TIME}{_ZONE}", "time": f"{_TIME}{_ZONE}"}
-#: Beside formats. A ``timedelta`` has neither years nor months.
-_BESIDE: Final[dict[str, dict[str, Any]]] = {
-    "duration": {"pattern": "^P(?:[0-9]{1,6}D)?(?:T(?:[0-9]{1,6}H)?(?:[0-9]{1,6}M)?(?:[0-9]{1,6}S)?)?$"},
-    "decimal": {"pattern": r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$"},
-    "email": {"pattern": rf"^[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*@(?:{_LABEL}\.)+[A-Za-z]{{2,}}$"},
-    "base64": {"pattern": f"^{_BASE64.format('[A-Za-z0-9+/]')}$"},
-    "base64url": {"pattern": f"^{_BASE64.format('[A-Za-z0-9_-]')}$"},
+#: In place of formats. Python has neither the year 0 nor leap seconds, whose format is a large automaton. The address
+#: of an interface or a network may stand alone.
+_INSTEAD: Final[dict[str, dict[str, Any]]] = {
+    "date": {"pattern": f"^(?:{_DATE})$"},
+    "date-time": {"pattern": f"^(?:{_DATE}T{_TIME}{_ZONE})$"},
+    "time": {"pattern": f"^(?:{_TIME}{_ZONE})$"},
     "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
-    # The address of an interface or a network may stand alone.
     "ipvanyinterface": {"format": "ipv4"},
     "ipvanynetwork": {"format": "ipv4"},
     "ipv4interface": {"format": "ipv4"},
@@ -51,6 +47,14 @@ _BESIDE: Final[dict[str, dict[str, Any]]] = {
         f"uuid{version}": {"format": "uuid", "pattern": f"^{_HEX}{{8}}-{_HEX}{{4}}-{version}{_HEX}{{3}}-[89abAB]"}
         for version in range(1, 9)
     },
+}
+#: Beside formats. A ``timedelta`` has neither years nor months.
+_BESIDE: Final[dict[str, str]] = {
+    "duration": "^P(?:[0-9]{1,6}D)?(?:T(?:[0-9]{1,6}H)?(?:[0-9]{1,6}M)?(?:[0-9]{1,6}S)?)?$",
+    "decimal": r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$",
+    "email": rf"^[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*@(?:{_LABEL}\.)+[A-Za-z]{{2,}}$",
+    "base64": f"^{_BASE64.format('[A-Za-z0-9+/]')}$",
+    "base64url": f"^{_BASE64.format('[A-Za-z0-9_-]')}$",
 }
 #: Numbers between these bounds are finite where a library reads them as 64-bit floats.
 _FINITE: Final = {"minimum": -1e300, "maximum": 1e300}
@@ -70,17 +74,17 @@ def narrowed_format(schema: dict[str, Any]) -> None:
     Example:
         >>> schema = {"type": "string", "format": "uuid4"}
         >>> narrowed_format(schema)
-        >>> sorted(schema), schema["allOf"][0]["format"]
-        (['allOf', 'format', 'type'], 'uuid')
+        >>> sorted(schema), schema["format"]
+        (['format', 'pattern', 'type'], 'uuid')
     """
-    if schema.get("type", "string") != "string":
+    name = schema.get("format") or schema.get("contentEncoding")
+    if schema.get("type", "string") != "string" or not isinstance(name, str):
         return
-    name = schema.get("format") or schema.get("contentEncoding", "")
     if name in _INSTEAD:
-        del schema["format"]
-        _add(schema, {"pattern": f"^(?:{_INSTEAD[name]})$"})
+        schema.pop("format", None)
+        _add(schema, _INSTEAD[name])
     elif name in _BESIDE:
-        _add(schema, _BESIDE[name])
+        _add(schema, {"pattern": _BESIDE[name]})
 
 
 def finite_numbers(schema: dict[str, Any]) -> None:
@@ -97,8 +101,11 @@ def finite_numbers(schema: dict[str, Any]) -> None:
 
 
 def _add(schema: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add keywords to a schema that may have them already."""
-    schema["allOf"] = [*schema.get("allOf", []), more]
+    """Add keywords to a schema: beside its own, because strict mode refuses ``allOf``, unless it has one of them."""
+    if schema.keys().isdisjoint(more):
+        schema.update(more)
+    else:
+        schema["allOf"] = [*schema.get("allOf", []), more]
 
 
 @functools.cache

@@ -17,7 +17,7 @@ import pytest
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.document import to_document
-from logitloom.errors import OptionError
+from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.generation import read_value
 from logitloom_plugins.schema_sources.sources import schema_of
 
@@ -178,6 +178,28 @@ def test_texts_of_a_struct_are_read_by_msgspec(make: Callable[[Any], Any]) -> No
     struct = msgspec.defstruct("Offer", fields)
     for text in _texts(("json", {"schema": make(struct)}), 12):
         msgspec.json.decode(text, type=struct)
+
+
+def test_the_schema_of_a_class_keeps_the_rules_of_strict_mode() -> None:
+    class Meeting(pydantic.BaseModel):
+        at: datetime.datetime
+        lasts: datetime.timedelta
+        key: pydantic.UUID4
+        page: pydantic.HttpUrl
+        host: pydantic.IPvAnyAddress
+        price: _field(decimal.Decimal, max_digits=6)
+        title: _text(strip_whitespace=True, min_length=1)
+
+    given = {"name": "meeting", "strict": True, "schema": Meeting}
+    assert schema_of(given) == schema_of(Meeting)
+
+
+def test_a_format_that_is_no_text_is_refused_as_in_any_schema() -> None:
+    class Odd(pydantic.BaseModel):
+        odd: _field(str, json_schema_extra={"format": ["date"]})
+
+    with pytest.raises(UnsupportedSchema, match="format"):
+        processors.load(("json", {"schema": Odd}), tokenizer=WORDS)
 
 
 def test_a_schema_that_is_given_as_a_dict_stays_as_it_is() -> None:

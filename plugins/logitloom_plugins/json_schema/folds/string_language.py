@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from logitloom.automata import Budget, Dfa, choice, difference, union
+from logitloom.automata import Dfa, choice, difference, union
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.schema.formula import conjunction, parts_of
 from logitloom_plugins.json_schema.schema.schema_document import JSONValue
@@ -28,14 +28,13 @@ class StringLanguage(NamedTuple):
     most: int | None
 
 
-def string_language(schema: JSONValue, *, alone: bool = True, budget: Budget | None = None) -> StringLanguage:
+def string_language(schema: JSONValue, *, alone: bool = True) -> StringLanguage:
     """The strings that satisfy a schema; the automaton of the empty language if there are none.
 
     Args:
         schema: the schema.
         alone: whether the text is a string in any case. Otherwise it may also be the JSON text of another value that
             satisfies the schema; if that may be an array or an object, every text is allowed.
-        budget: what compiling the schema may cost.
 
     Raises:
         UnsupportedSchema: if the schema is malformed, or has keywords that cannot be enforced.
@@ -49,7 +48,7 @@ def string_language(schema: JSONValue, *, alone: bool = True, budget: Budget | N
         >>> both.fullmatch("a"), both.fullmatch("null"), both.fullmatch("1")
         (True, True, False)
     """
-    machine = compile_schema(schema, budget=budget)
+    machine = compile_schema(schema)
     values, root = machine.values, machine.root
     strings = values.of_type(root, "string")
     parts = parts_of(strings[0]) if strings else (("any", frozenset[str]()),)
@@ -61,10 +60,10 @@ def string_language(schema: JSONValue, *, alone: bool = True, budget: Budget | N
         language: Dfa = values.content((conjunction(parts),), plain=True).automaton
         if "number" in others:
             # A text that is a number is read as one.
-            language = difference(language, values.number((True,)), budget=budget)
-            language = union(language, values.number(others["number"]), budget=budget)
+            language = difference(language, values.number((True,)))
+            language = union(language, values.number(others["number"]))
         words = choice([kind for kind in _WORDS if kind in others])
-        return StringLanguage(union(language, words, budget=budget), 0, None)
+        return StringLanguage(union(language, words), 0, None)
     bounds = [part for part in parts if part[0] == "len"]
     rest = conjunction([part for part in parts if part[0] != "len"])
     automaton = None if rest is True else values.content((rest,), plain=True).automaton
