@@ -178,10 +178,11 @@ class RequestGuard:
 
     Args:
         permissions: the permissions of requests.
+        named: whether the request names the processors.
     """
 
-    def __init__(self, permissions: Permissions) -> None:
-        self.permissions = permissions
+    def __init__(self, permissions: Permissions, *, named: bool = True) -> None:
+        self.permissions, self._named = permissions, named
         self._made = 0
 
     def require(self, name: str) -> None:
@@ -190,7 +191,12 @@ class RequestGuard:
         Raises:
             LogitloomError: there is no such processor, or it is not allowed.
         """
-        self.permissions.require(name)
+        if self._named:
+            self.permissions.require(name)
+
+    def of_parts(self) -> RequestGuard:
+        """The guard of processors that the request does not name."""
+        return RequestGuard(self.permissions, named=False)
 
     def options(self, name: str, plugin: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """The options of a processor, within the operator's limits.
@@ -199,7 +205,7 @@ class RequestGuard:
             ChainDocumentError: an option, or the number of processors, is above a limit.
         """
         permissions = self.permissions
-        self._made += 1
+        self._made += self._named
         if self._made > permissions.processors:
             raise ChainDocumentError(
                 f"The request's chain has more than {permissions.processors} processors, those inside others "

@@ -12,14 +12,14 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from logitloom.arguments import names
 from logitloom.errors import OptionError, OptionTypeError
 
-__all__ = ["Guard", "Rules", "loading", "rules", "text_or_file"]
+__all__ = ["Guard", "Rules", "loading", "making_parts", "rules", "text_or_file"]
 
 #: Longer texts name no file.
 _LONGEST_PATH = 4096
@@ -48,6 +48,13 @@ class Guard(Protocol):
 
         Raises:
             LogitloomError: if they may not be used.
+        """
+        ...
+
+    def of_parts(self) -> Guard:
+        """The guard of processors that no client names, because another processor makes them for itself.
+
+        Their names are allowed, and they are not counted. Limits of options hold.
         """
         ...
 
@@ -96,6 +103,20 @@ def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterato
     try:
         _RULES.set(Rules(before.block | blocked, guard if before.guard is None else before.guard))
         yield _RULES.get()
+    finally:
+        _RULES.set(before)
+
+
+@contextmanager
+def making_parts() -> Iterator[None]:
+    """Make the processors of which a processor consists, inside.
+
+    A client who names ``tool_call`` need not be allowed to name the processors that ``tool_call`` makes.
+    """
+    before = _RULES.get()
+    try:
+        _RULES.set(replace(before, guard=None if before.guard is None else before.guard.of_parts()))
+        yield
     finally:
         _RULES.set(before)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from logitloom import Vocabulary, option
 from logitloom.errors import OptionError
 from logitloom.generation.partial_values import ValueReader
+from logitloom.host.loading import making_parts
 from logitloom_plugins.combinators import Combinator, Section
 from logitloom_plugins.tool_formats.call_reader import CallMeaning, CallReader
 from logitloom_plugins.tool_formats.call_sections import call_sections
@@ -94,7 +95,8 @@ class ToolCall(Combinator):
 
     def sections(self) -> Sequence[Section]:
         """Free text, the beginning of a call, its name and arguments, and the text after the call."""
-        return self._sections_and_meaning()[0]
+        with making_parts():
+            return self._sections_and_meaning()[0]
 
     def value_reader(self) -> ValueReader | None:
         """Reads the calls that a text says so far; ``None`` if their arguments are written by a grammar engine."""

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from logitloom import processors
+from logitloom import Vocabulary, processors
+from logitloom.errors import ChainDocumentError
 from logitloom.host.options import declared
 from logitloom.host.registry import available, load_plugin
+from logitloom_contrib.requests.chain_cache import ChainCache
+from logitloom_contrib.requests.permissions import Permissions
 from tests.contrib.engines.vllm.conftest import engine_of, one, params_of
 
 COMBINATORS = {
@@ -76,6 +79,29 @@ def test_limits_hold_inside_others(combinator: str) -> None:
 def test_a_schema_inside_another_processor_may_hold_large_integers() -> None:
     schema = {"type": "integer", "enum": [0, 1], "maximum": 2**53}
     served("after", integer=10).admit(params_of(nested("after", ["json", {"schema": schema}])))
+
+
+def chains_of(*allowed: str) -> ChainCache:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    permissions = Permissions(allow=frozenset(allowed), seconds=60, engine_seconds=60)
+    return ChainCache(permissions, words, words.size, engine="a server")
+
+
+@pytest.mark.parametrize("form", ["qwen3_coder", "seed_oss", "gemma4", "muse_glimmer", "hermes"])
+def test_a_request_that_may_name_tool_call_need_not_name_its_parts(form: str) -> None:
+    parameters: dict[str, Any] = {f"text{n}": {"type": "string", "maxLength": n + 1} for n in range(20)}
+    parameters["day"] = {"type": "string", "format": "date"}
+    tool = {"name": "look", "parameters": {"type": "object", "properties": parameters}}
+    chains = chains_of("tool_call")
+    chains.get(one("tool_call", tools=[tool], format=form))
+    with pytest.raises(ChainDocumentError, match="may not use the processor 'json'"):
+        chains.get(one("json", schema=True))
+
+
+def test_limits_hold_for_the_parts_of_tool_call() -> None:
+    tool = {"name": "look", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+    with pytest.raises(ChainDocumentError, match="may be at most 60 on this server, but is 61"):
+        chains_of("tool_call").get(one("tool_call", tools=[tool], json={"max_seconds": 61}))
 
 
 def test_an_unknown_name_and_a_forbidden_one_are_told_apart() -> None:
