@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import mlx.core as mx
@@ -42,6 +43,8 @@ _PATIENCE: Final = 600
 class ChainHandler(server.APIHandler):  # type: ignore[misc]
     """The library's handler, which also reads the chain of a request. What is wrong with it is answered with 400."""
 
+    wfile: Any
+
     def __init__(self, response_generator: Any, *args: Any, **more: Any) -> None:
         self.chain: Chain | None = None
         self.record: str | None = None
@@ -54,15 +57,15 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
         Raises:
             ValueError: in a sentence.
         """
+        _require_servable(self.body)
         super().validate_model_parameters()
         self.chain = self.record = self._calls = None
-        own = self.body.get("stop") or []
-        own = [own] if isinstance(own, str) else own
-        if not isinstance(own, list) or not all(isinstance(each, str) for each in own):
-            # The library's thread, which serves all requests, would end by it.
-            raise ValueError(f"'stop' of a request is a text or a list of texts, but is {own!r:.100}.")
         try:
             provider = self._loaded()
+            if self.path.endswith("/v1/completions"):
+                _require_prompt(self.body.get("prompt", "none"), provider.tokenizer)
+            if self.requested_model in ("default_model", provider.cli_args.model):
+                _require_tokens(self.logit_bias or (), _width(provider))
             template = getattr(provider.tokenizer, "chat_template", None)
             asked = asked_chain(
                 self.body,
@@ -86,7 +89,17 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
         except LogitloomError as error:
             raise ValueError(str(error)) from error
         # The server cuts texts before its stop strings, as a chain's texts are.
-        self.body["stop"] = [*own, *stop_strings(self.chain)]
+        own = self.body.get("stop") or []
+        self.body["stop"] = [*([own] if isinstance(own, str) else own), *stop_strings(self.chain)]
+
+    def _set_completion_headers(self, status_code: int = 200) -> None:
+        super()._set_completion_headers(status_code)
+        if status_code >= 400:
+            self.wfile = _ErrorBody(self.wfile)
+
+    def completion_usage_response(self, *counts: Any) -> Any:
+        """The library's last piece of a stream, as a piece: clients leave out what says that it is a whole answer."""
+        return super().completion_usage_response(*counts) | {"object": self.object_type}
 
     def generate_response(self, text: str, finish_reason: Any, *given: Any, **more: Any) -> Any:
         """The library's answer or piece of one, with the calls that the text says where the library reads none."""
@@ -128,6 +141,25 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
         return provider
 
 
+class _ErrorBody:
+    """The file of an answer that is an error, in which the error has the form that clients of the protocol read.
+
+    The library writes ``{"error": "..."}``, of which the client ``openai`` shows the status alone.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: bytes) -> Any:
+        if data.startswith(b'{"error"'):
+            told = {"message": json.loads(data)["error"], "type": "invalid_request_error", "param": None, "code": None}
+            data = json.dumps({"error": told}).encode()
+        return self._file.write(data)
+
+
 class _Carrier:
     """The library's generator, which gives the arguments of a request its chain."""
 
@@ -163,6 +195,59 @@ class _Contained:
         return ended
 
 
+def _require_servable(body: dict[str, Any]) -> None:
+    """Refuse what would end the library's thread, which serves all requests, or would leave a request unanswered.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    numbers: dict[str, Any] = {name: value for name, value in body.items() if isinstance(value, (int, float))}
+    bias = body.get("logit_bias")
+    for token, value in bias.items() if isinstance(bias, dict) else ():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"'logit_bias' of a request is {value!r:.60} for the token {token!r:.60}. Give a number.")
+        numbers[f"logit_bias/{token:.60}"] = value
+    for name, value in numbers.items():
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{name!r} of a request is {value!r:.60}. Give a finite number of at most 64 bits.")
+    if numbers.get("seed", 0) < 0:
+        raise ValueError(f"'seed' of a request is {body['seed']!r}. Give a whole number that is not negative.")
+    if isinstance(body.get("top_logprobs"), bool):
+        raise ValueError(f"'top_logprobs' of a request is {body['top_logprobs']!r}. Give a whole number.")
+    stop = body.get("stop") or []
+    stop = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stop, list) or not all(isinstance(each, str) for each in stop):
+        raise ValueError(f"'stop' of a request is a text or a list of texts, but is {stop!r:.100}.")
+    if any("\ud800" <= letter <= "\udfff" for each in stop for letter in each):
+        raise ValueError("'stop' of a request holds half a surrogate pair, which is no character. Leave it out.")
+
+
+def _require_prompt(prompt: Any, tokenizer: Any) -> None:
+    """Refuse prompts at which the library's thread ends: several, and one of no tokens.
+
+    Raises:
+        ValueError: in a sentence.
+    """
+    if not isinstance(prompt, str):
+        raise ValueError(f"'prompt' of a request is a text, but is {prompt!r:.100}. Send one text per request.")
+    if not prompt and not tokenizer.encode(prompt):
+        raise ValueError("'prompt' of a request is empty, and the model's tokenizer puts no token before it. Give one.")
+
+
+def _require_tokens(tokens: Iterable[int], width: int | None) -> None:
+    """Refuse ids that the model does not have: the library would write beside its logits.
+
+    Raises:
+        ValueError: naming one of them.
+    """
+    wrong = next((token for token in tokens if not 0 <= token < (2**31 if width is None else width)), None)
+    if wrong is not None:
+        raise ValueError(
+            f"'logit_bias' of a request has the token {wrong}, but the model has {width} tokens. Give ids of its own "
+            f"tokenizer."
+        )
+
+
 def _permissions() -> Permissions:
     """What requests may ask for; ``response_format`` and ``tools`` stand for two processors more."""
     permissions = Permissions.read(os.environ, None)
@@ -175,8 +260,12 @@ def _chains_for(tokenizer: Any, width: int | None) -> ChainCache:
     return ChainCache(_permissions(), vocabulary, max(width or 0, vocabulary.size), engine="mlx-lm's server")
 
 
+def _width(provider: Any) -> int | None:
+    return getattr(getattr(provider.model, "args", None), "vocab_size", None)
+
+
 def _chains_of(provider: Any) -> ChainCache:
-    return _chains_for(provider.tokenizer, getattr(getattr(provider.model, "args", None), "vocab_size", None))
+    return _chains_for(provider.tokenizer, _width(provider))
 
 
 def install() -> None:

@@ -131,7 +131,9 @@ def post(address: str, path: str, **body: Any) -> Any:
         with urllib.request.urlopen(request, timeout=120) as answer:
             told = answer.read().decode()
     except urllib.error.HTTPError as refused:
-        raise Refused(refused.code, json.loads(refused.read())["error"]) from refused
+        told = json.loads(refused.read())["error"]
+        assert told == {"type": "invalid_request_error", "param": None, "code": None, "message": told["message"]}
+        raise Refused(refused.code, told["message"]) from refused
     if not body.get("stream"):
         return json.loads(told)
     return [json.loads(line[6:]) for line in told.splitlines() if line.startswith("data: {")]
@@ -198,7 +200,6 @@ def test_a_body_that_nobody_would_read_is_refused(address: str, case: str) -> No
             "may generate 3 tokens, but the shortest text that regex allows needs 9",
         ),
         ({"logitloom": DIGITS, "stop": 5}, "'stop' of a request is a text or a list of texts, but is 5"),
-        ({"stop": [5]}, "'stop' of a request"),
     ],
 )
 def test_what_would_end_a_text_at_its_beginning_is_refused(address: str, asked: dict[str, Any], part: str) -> None:
@@ -206,6 +207,47 @@ def test_what_would_end_a_text_at_its_beginning_is_refused(address: str, asked: 
         completed(address, **asked)
     assert caught.value.args[0] == 400
     assert part in caught.value.args[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [
+        ({"stop": [5]}, "'stop' of a request is a text or a list of texts, but is [5]"),
+        ({"stop": "\ud800"}, "half a surrogate pair"),
+        ({"prompt": ""}, "'prompt' of a request is empty"),
+        ({"prompt": ["a", "b"]}, "Send one text per request"),
+        ({"temperature": 10**30}, "'temperature' of a request is 1000"),
+        ({"presence_penalty": float("nan")}, "'presence_penalty' of a request is nan"),
+        ({"seed": -1}, "'seed' of a request is -1"),
+        ({"top_logprobs": True}, "'top_logprobs' of a request is True"),
+        ({"logit_bias": {"5": None}}, "'logit_bias' of a request is None for the token '5'"),
+        ({"logit_bias": {"5": float("inf")}}, "'logit_bias/5' of a request is inf"),
+        ({"logit_bias": {str(10**9): 1}}, "has the token 1000000000, but the model has 300 tokens"),
+        ({"logit_bias": {str(10**30): 1}}, "the model has 300 tokens"),
+        ({"max_tokens": "5"}, "max_tokens must be of type int"),
+    ],
+)
+def test_no_request_ends_the_server(address: str, asked: dict[str, Any], part: str) -> None:
+    """Each of these ended the library's thread or process, or had no answer; what follows is served."""
+    with pytest.raises(Refused) as caught:
+        post(address, "/v1/completions", **{"prompt": "12 birds"} | asked)
+    assert caught.value.args[0] == 400
+    assert part in caught.value.args[1]
+    assert completed(address, max_tokens=2)
+
+
+def test_the_client_of_the_protocol_reads_errors_and_counts(address: str) -> None:
+    openai = pytest.importorskip("openai", reason="the package openai is not installed")
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60)
+    asked: dict[str, Any] = {"model": "default_model", "messages": [{"role": "user", "content": "Where?"}]}
+    with pytest.raises(openai.BadRequestError, match="has the token 301"):
+        client.chat.completions.create(**asked, logit_bias={"301": 1})
+    asked["response_format"] = {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA}}
+    whole = client.chat.completions.create(**asked)
+    with client.chat.completions.stream(**asked, stream_options={"include_usage": True}) as stream:
+        joined = stream.get_final_completion()
+    assert joined.choices[0].message.content == whole.choices[0].message.content
+    assert joined.usage.completion_tokens == whole.usage.completion_tokens
 
 
 def test_a_class_becomes_an_object_as_the_documentation_shows(address: str) -> None:
