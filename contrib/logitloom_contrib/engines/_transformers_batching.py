@@ -8,6 +8,7 @@ has not started.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import sys
@@ -17,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
+from transformers import ContinuousBatchingConfig
 from transformers.generation.continuous_batching import continuous_api
 from transformers.generation.continuous_batching.cb_logits_processors import ContinuousBatchingLogitsProcessor
 
@@ -170,6 +172,18 @@ def bind_batched(chain: Chain) -> Chain:
     return bind(chain, ENGINE, GIVES)
 
 
+def _step_by_step(model: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The options; where the caller decides neither, steps are neither recorded as graphs nor sent ahead."""
+    given = options.get("continuous_batching_config")
+    if given is None:
+        given = getattr(options.get("generation_config") or model.generation_config, "continuous_batching_config", None)
+    config = ContinuousBatchingConfig() if given is None else copy.copy(given)
+    for name in ("use_cuda_graph", "use_async_batching"):
+        if getattr(config, name) is None:
+            setattr(config, name, False)
+    return {**options, "continuous_batching_config": config}
+
+
 @contextmanager
 def batch_with(model: Any, chains: BatchedChains, options: dict[str, Any]) -> Iterator[Any]:
     """A started manager of a continuous batch that runs chains.
@@ -180,9 +194,10 @@ def batch_with(model: Any, chains: BatchedChains, options: dict[str, Any]) -> It
         options: those of ``init_continuous_batching``.
 
     Raises:
-        NeedsNotMet: the manager would replay recorded graphs or compiled code, in which no chain runs.
+        NeedsNotMet: the caller asks for recorded graphs, steps that are sent ahead, or compiled code, in which no
+            chain runs.
     """
-    manager = model.init_continuous_batching(**options)
+    manager = model.init_continuous_batching(**_step_by_step(model, options))
     try:
         config = manager.continuous_batching_config
         found = [

@@ -390,8 +390,8 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             A context manager.
 
         Raises:
-            NeedsNotMet: without a model; with a chain that runs a model; or, on entering, where the manager would
-                replay recorded graphs or compiled code, in which no chain runs.
+            NeedsNotMet: without a model; with a chain that runs a model; or, on entering, if the options ask for
+                recorded graphs, steps that are sent ahead, or compiled code, in which no chain runs.
         """
         from logitloom_contrib.engines._transformers_batching import BatchedChains, batch_with, bind_batched
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import string
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from logitloom import Vocabulary
 EOS, PAD, WIDTH = 0, 1, 128
 _TEXTS = [*string.ascii_lowercase, *string.digits, *" -@.", "red", "blue", " cat", "dog ", "co", "om", "12", "3-"]
 VOCABULARY = Vocabulary([b"", b"", *(text.encode() for text in _TEXTS)], eos=[EOS], special=[PAD], name="letters")
+
+#: Where transformers' models and tensors are: ``cuda`` in ``tox -e gpu``.
+DEVICE = os.environ.get("LOGITLOOM_TEST_DEVICE", "cpu")
 
 PATTERNS = (
     r"\d{3}-\d{4}",
@@ -49,6 +53,28 @@ def documented(page: str, test: str, first: str = "") -> str:
     return code
 
 
+def _placed(model: Any) -> Any:
+    """A model of transformers on the device."""
+    import torch
+
+    if DEVICE != "cpu" and not torch.cuda.is_available():
+        pytest.skip(f"PyTorch {torch.__version__} finds no device {DEVICE}")
+    return model.eval().to(DEVICE)
+
+
+@pytest.fixture(autouse=True)
+def _device() -> Iterator[None]:
+    """Tensors that a test makes are where the models are."""
+    if DEVICE == "cpu":
+        yield
+        return
+    import torch
+
+    _placed(torch.nn.Identity())
+    with torch.device(DEVICE):
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_transformers() -> Any:
     """``make(kind="llama", seed=0)``: a random transformers model."""
@@ -66,13 +92,16 @@ def tiny_transformers() -> Any:
                 vocab_size=WIDTH, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
                 num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.6, **ids,
             )  # fmt: skip
-            model = transformers.LlamaForCausalLM(config)
+            kind_of = transformers.LlamaForCausalLM
         else:
             config = transformers.GPT2Config(
                 vocab_size=WIDTH, n_embd=32, n_layer=2, n_head=4, n_positions=256, initializer_range=0.4, **ids
             )
-            model = transformers.GPT2LMHeadModel(config)
-        made[kind, seed] = model.eval()
+            kind_of = transformers.GPT2LMHeadModel
+        # Random weights of the CPU, so that the models are equal on every device.
+        with torch.device("cpu"):
+            model = kind_of(config)
+        made[kind, seed] = _placed(model)
         return made[kind, seed]
 
     return make
@@ -176,7 +205,7 @@ def real_transformers() -> Any:
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     assert (missing, unexpected) == (["lm_head.weight"], [])
     model.tie_weights()
-    return model.eval()
+    return _placed(model)
 
 
 @pytest.fixture(scope="module")

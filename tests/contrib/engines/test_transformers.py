@@ -4,6 +4,7 @@ import re
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from logitloom import processors
@@ -226,7 +227,7 @@ def test_scores_that_generate_returns_are_not_touched(tiny_transformers: Any) ->
 def test_the_padding_token_may_begin_texts() -> None:
     from logitloom_contrib.engines.transformers import _starts
 
-    ids = torch.tensor([[1, 1, 1, 5], [1, 5, 6, 7]]).numpy()
+    ids = np.array([[1, 1, 1, 5], [1, 5, 6, 7]])
     starts = _starts(ids, 1)
     assert starts is not None
     assert starts.tolist() == [2, 0]

@@ -138,3 +138,29 @@ def test_compiled_and_asynchronous_batches_are_refused(model: Any) -> None:
         processor.continuous_batch(generation_config=greedy(), **small(use_async_batching=True)),
     ):
         pass
+
+
+@pytest.mark.parametrize("given", ["nothing", "a config", "a generation config"])
+def test_a_batch_that_leaves_graphs_open_gets_none(model: Any, given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On devices the library turns both on where nobody says."""
+    processor = to_transformers(chain_of(PATTERNS[0]), model)
+    seen: list[Any] = []
+
+    class Stopped(Exception):
+        pass
+
+    def noted(**options: Any) -> Any:
+        seen.append(options["continuous_batching_config"])
+        raise Stopped
+
+    monkeypatch.setattr(model, "init_continuous_batching", noted)
+    config, options = transformers.ContinuousBatchingConfig(num_blocks=64), {"generation_config": greedy()}
+    if given == "a config":
+        options["continuous_batching_config"] = config
+    elif given == "a generation config":
+        options["generation_config"].continuous_batching_config = config
+    with pytest.raises(Stopped), processor.continuous_batch(**options):
+        pass
+    assert (seen[0].use_cuda_graph, seen[0].use_async_batching) == (False, False)
+    assert (seen[0].num_blocks == 64) == (given != "nothing")
+    assert config.use_cuda_graph is config.use_async_batching is None

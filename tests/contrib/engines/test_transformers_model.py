@@ -31,7 +31,7 @@ def model(request: pytest.FixtureRequest, tiny_transformers: Any) -> Transformer
 def uncached(model: TransformersModel, row: list[int]) -> np.ndarray:
     """The oracle: all logits of one row, from one pass of the model itself."""
     with torch.no_grad():
-        return model.model(input_ids=torch.tensor([row])).logits[0].numpy()
+        return model.model(input_ids=torch.tensor([row])).logits[0].cpu().numpy()
 
 
 def padded(rows: list[list[int]]) -> np.ndarray:
@@ -134,7 +134,7 @@ def contrastive_alone(model: TransformersModel, prompt: list[int], steps: int, k
     """The oracle: contrastive search in float64 over passes of the model itself, each over a whole sequence."""
     row = list(prompt)
     for _ in range(steps):
-        p = torch.softmax(torch.from_numpy(uncached(model, row)[-1]).double(), -1)
+        p = torch.softmax(torch.tensor(uncached(model, row)[-1]).double(), -1)
         scores = {}
         for token in p.topk(k).indices.tolist():
             with torch.no_grad():
@@ -191,7 +191,7 @@ def test_guidance_inside_generate_equals_the_uncached_oracle(
         def __call__(self, input_ids: Any, scores: Any) -> Any:
             start = [self.prompt[-1]] if negative is None else negative
             rows = [start + row[len(self.prompt) :] for row in input_ids.tolist()]
-            other = torch.stack([torch.from_numpy(uncached(model, row)[-1]) for row in rows]).log_softmax(-1)
+            other = torch.stack([torch.tensor(uncached(model, row)[-1]) for row in rows]).log_softmax(-1)
             return other + 1.8 * (scores.log_softmax(-1) - other)
 
     for row in PROMPTS[:2]:
@@ -231,7 +231,7 @@ def guided_oracle(
     for prompt, start in zip(prompts, starts, strict=True):
         taken: list[int] = []
         for _ in range(tokens):
-            one, two = (torch.from_numpy(uncached(model, row + taken)[-1]).log_softmax(-1) for row in (prompt, start))
+            one, two = (torch.tensor(uncached(model, row + taken)[-1]).log_softmax(-1) for row in (prompt, start))
             guided = two + scale * (one - two)
             guided[EOS] = float("-inf")
             taken.append(int(guided.argmax()))
@@ -292,9 +292,9 @@ def test_what_generate_samples_is_recorded(model: TransformersModel) -> None:
     )  # fmt: skip
     theirs = model.model.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
     found = processor.sampled(out)
-    close([[each.logprob for each in row] for row in found], theirs.numpy())
+    close([[each.logprob for each in row] for row in found], theirs.cpu().numpy())
     for got, row in zip(found, out.sequences.tolist(), strict=True):
-        before = torch.from_numpy(uncached(model, row)).log_softmax(-1)[len(PROMPTS[0]) - 1 :]
+        before = torch.tensor(uncached(model, row)).log_softmax(-1)[len(PROMPTS[0]) - 1 :]
         assert [each.token for each in got] == row[len(PROMPTS[0]) :]
         close([each.logprob_before for each in got], [float(before[i, each.token]) for i, each in enumerate(got)])
 
