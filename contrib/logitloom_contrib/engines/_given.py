@@ -60,13 +60,13 @@ def token_ids(value: Any, name: str) -> tuple[int, ...]:
 
 
 def rows_of_ids(value: Any, name: str) -> NDArray[Any]:
-    """Token ids ``[rows, length]`` on the host.
+    """Token ids ``[rows, length]`` on the host, of an array of any library on any device.
 
     Raises:
         InvalidContext: the value is no array of whole numbers with two axes.
     """
     try:
-        found = np.asarray(value)
+        found = np.asarray(value.cpu() if hasattr(value, "cpu") else value)
     except (ValueError, TypeError, RecursionError):
         found = np.empty(0)
     if found.ndim != 2 or found.dtype.kind not in "iub":

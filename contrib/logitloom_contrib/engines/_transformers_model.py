@@ -102,8 +102,10 @@ class TransformersModel:
         )
         logits = out.logits
         if not all_positions:
-            column = index if selects else last
-            logits = logits[:, 0] if logits.shape[1] == 1 else logits[torch.arange(rows), self._upload(column)]
+            if logits.shape[1] > 1:
+                logits = logits[self._upload(np.arange(rows)), self._upload(index if selects else last)]
+            else:
+                logits = logits[:, 0]
         return out, logits, after
 
     def _upload(self, host: NDArray[Any]) -> torch.Tensor:

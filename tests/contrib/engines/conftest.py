@@ -62,17 +62,11 @@ def _placed(model: Any) -> Any:
     return model.eval().to(DEVICE)
 
 
-@pytest.fixture(autouse=True)
-def _device() -> Iterator[None]:
-    """Tensors that a test makes are where the models are."""
-    if DEVICE == "cpu":
-        yield
-        return
+def tensor(value: Any) -> Any:
+    """A tensor where transformers' models are."""
     import torch
 
-    _placed(torch.nn.Identity())
-    with torch.device(DEVICE):
-        yield
+    return torch.tensor(value, device=DEVICE)
 
 
 @pytest.fixture(scope="session")
@@ -98,10 +92,7 @@ def tiny_transformers() -> Any:
                 vocab_size=WIDTH, n_embd=32, n_layer=2, n_head=4, n_positions=256, initializer_range=0.4, **ids
             )
             kind_of = transformers.GPT2LMHeadModel
-        # Random weights of the CPU, so that the models are equal on every device.
-        with torch.device("cpu"):
-            model = kind_of(config)
-        made[kind, seed] = _placed(model)
+        made[kind, seed] = _placed(kind_of(config))
         return made[kind, seed]
 
     return make

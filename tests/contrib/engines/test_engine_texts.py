@@ -11,7 +11,7 @@ import pytest
 
 from logitloom import Chain, Vocabulary
 from logitloom_plugins.engine_texts import CHAINS, Answer, EngineTextConformance
-from tests.contrib.engines.conftest import VOCABULARY
+from tests.contrib.engines.conftest import VOCABULARY, tensor
 from tests.contrib.engines.text_differences import (
     PAGES,
     MlxLmTexts,
@@ -55,7 +55,7 @@ class TestTransformersTexts(Tiny, TransformersTexts):
 
         from logitloom_contrib.engines.transformers import to_transformers
 
-        processor, ids = to_transformers(chain, self.native), torch.tensor([list(prompt)])
+        processor, ids = to_transformers(chain, self.native), tensor([list(prompt)])
         out = self.native.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_tokens,
             logits_processor=processor,

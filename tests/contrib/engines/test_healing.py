@@ -11,7 +11,7 @@ import pytest
 from logitloom import Context, processors
 from logitloom.document import from_document, to_document
 from logitloom.generation import BeamSearch, Generator, heal
-from tests.contrib.engines.conftest import PAD, VOCABULARY, WIDTH, encode
+from tests.contrib.engines.conftest import PAD, VOCABULARY, WIDTH, encode, tensor
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"),
@@ -35,12 +35,12 @@ def chain_of(name: str) -> Any:
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("name", CHAINS)
 def test_transformers_writes_what_the_own_loop_writes(tiny_transformers: Any, name: str, beams: int) -> None:
-    torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
+    pytest.importorskip("torch", reason="transformers needs PyTorch")
     from logitloom_contrib.engines.transformers import TransformersModel, to_transformers
 
     model, width = tiny_transformers("llama"), max(map(len, PROMPTS))
-    ids = torch.tensor([[PAD] * (width - len(row)) + row for row in PROMPTS])
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in PROMPTS])
+    ids = tensor([[PAD] * (width - len(row)) + row for row in PROMPTS])
+    mask = tensor([[0] * (width - len(row)) + [1] * len(row) for row in PROMPTS])
     processor, inputs = to_transformers(chain_of(name), model).heal(ids, mask)
     out = processor.generate(**inputs, max_new_tokens=8, num_beams=beams, do_sample=False)
     theirs = processor.texts(out, inputs["input_ids"].shape[1])

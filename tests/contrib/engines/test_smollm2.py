@@ -9,6 +9,7 @@ import pytest
 
 from logitloom import Vocabulary, processors
 from logitloom.generation import BeamSearch, Generator
+from tests.contrib.engines.conftest import tensor
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -40,8 +41,8 @@ class Real:
     def generate(self, processor: Any, prompts: tuple[str, ...], tokens: int = 24, **options: Any) -> list[str]:
         rows = [self.tokenizer.encode(prompt) for prompt in prompts]
         width = max(map(len, rows))
-        ids = torch.tensor([[PAD] * (width - len(row)) + row for row in rows])
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+        ids = tensor([[PAD] * (width - len(row)) + row for row in rows])
+        mask = tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
         torch.manual_seed(1)
         out = self.model.generate(
             input_ids=ids, attention_mask=mask, logits_processor=processor, max_new_tokens=tokens, **options
@@ -101,7 +102,7 @@ def test_beams_end_at_a_stop_string_as_stop_strings_of_transformers_do(real: Rea
     strings = [" the", "\n"]
     chain = processors.load(("stop", {"strings": strings, "include": True}), tokenizer=real.vocabulary)
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=real.tokenizer.tokenizer)
-    ids = torch.tensor([real.tokenizer.encode("The cat sat on")])
+    ids = tensor([real.tokenizer.encode("The cat sat on")])
     options = {
         "attention_mask": torch.ones_like(ids), "num_beams": 4, "do_sample": False, "max_new_tokens": 12,
         "return_dict_in_generate": True, "output_scores": True, "pad_token_id": PAD,
@@ -125,7 +126,7 @@ class UncachedGuidance(transformers.LogitsProcessor):  # type: ignore[misc,name-
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         rows = [self.start + row[self.width :] for row in input_ids.tolist()]
         with torch.no_grad():
-            other = self.model(input_ids=torch.tensor(rows)).logits[:, -1].log_softmax(-1)
+            other = self.model(input_ids=tensor(rows)).logits[:, -1].log_softmax(-1)
         return other + self.scale * (scores.log_softmax(-1) - other)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from logitloom import processors
 from logitloom.errors import NeedsNotMet
-from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, encode
+from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, encode, tensor
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -60,9 +60,7 @@ def test_a_continuous_batch_that_would_leave_the_chain_out_is_refused(model: Any
     ids, config = encode("hello"), greedy()
 
     def paged() -> None:
-        model.generate(
-            torch.tensor([ids]), logits_processor=given, cache_implementation="paged", generation_config=config
-        )
+        model.generate(tensor([ids]), logits_processor=given, cache_implementation="paged", generation_config=config)
 
     def batched() -> None:
         model.generate_batch([ids], generation_config=config, logits_processor=given, **small())
@@ -87,7 +85,7 @@ def test_a_batch_gives_each_prompt_the_text_that_it_has_alone(model: Any, tiny_t
     for prompt, output in zip(PROMPTS, found.values(), strict=True):
         text = VOCABULARY.decode(output.generated_tokens)
         assert re.fullmatch(pattern, text)
-        ids = torch.tensor([encode(prompt)])
+        ids = tensor([encode(prompt)])
         expected = tiny_transformers().generate(
             ids, attention_mask=torch.ones_like(ids), logits_processor=alone, generation_config=greedy()
         )

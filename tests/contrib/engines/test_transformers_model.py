@@ -10,7 +10,7 @@ from logitloom import processors
 from logitloom.errors import ModelError, NeedsNotMet
 from logitloom.generation import BeamSearch, ContrastiveSearch, Generator, Greedy, Multinomial, candidates
 from logitloom.rows import tree as state
-from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode
+from tests.contrib.engines.conftest import EOS, PATTERNS, VOCABULARY, encode, tensor
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -31,7 +31,7 @@ def model(request: pytest.FixtureRequest, tiny_transformers: Any) -> Transformer
 def uncached(model: TransformersModel, row: list[int]) -> np.ndarray:
     """The oracle: all logits of one row, from one pass of the model itself."""
     with torch.no_grad():
-        return model.model(input_ids=torch.tensor([row])).logits[0].cpu().numpy()
+        return model.model(input_ids=tensor([row])).logits[0].cpu().numpy()
 
 
 def padded(rows: list[list[int]]) -> np.ndarray:
@@ -40,7 +40,7 @@ def padded(rows: list[list[int]]) -> np.ndarray:
 
 
 def close(a: Any, b: Any) -> None:
-    np.testing.assert_allclose(np.asarray(a), b, rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(np.asarray(a.cpu() if hasattr(a, "cpu") else a), b, rtol=2e-4, atol=2e-4)
 
 
 def test_ragged_rows_are_what_they_are_alone(model: TransformersModel) -> None:
@@ -134,11 +134,11 @@ def contrastive_alone(model: TransformersModel, prompt: list[int], steps: int, k
     """The oracle: contrastive search in float64 over passes of the model itself, each over a whole sequence."""
     row = list(prompt)
     for _ in range(steps):
-        p = torch.softmax(torch.tensor(uncached(model, row)[-1]).double(), -1)
+        p = torch.softmax(tensor(uncached(model, row)[-1]).double(), -1)
         scores = {}
         for token in p.topk(k).indices.tolist():
             with torch.no_grad():
-                out = model.model(input_ids=torch.tensor([[*row, token]]), output_hidden_states=True)
+                out = model.model(input_ids=tensor([[*row, token]]), output_hidden_states=True)
             h = torch.nn.functional.normalize(out.hidden_states[-1][0].double(), dim=-1)
             scores[token] = float((1 - alpha) * p[token] - alpha * (h[:-1] @ h[-1]).max())
         row.append(max(scores, key=lambda token: scores[token]))
@@ -160,9 +160,7 @@ def test_our_own_loop_and_generate_agree(model: TransformersModel) -> None:
     ours = Generator(model, chain, max_tokens=16)(PROMPTS)
     processor = to_transformers(chain, model.model)
     for row, found in zip(PROMPTS, ours, strict=True):
-        theirs = model.model.generate(
-            torch.tensor([row]), logits_processor=processor, do_sample=False, max_new_tokens=16
-        )
+        theirs = model.model.generate(tensor([row]), logits_processor=processor, do_sample=False, max_new_tokens=16)
         assert tuple(theirs[0, len(row) :].tolist()) == found.tokens
 
 
@@ -191,11 +189,11 @@ def test_guidance_inside_generate_equals_the_uncached_oracle(
         def __call__(self, input_ids: Any, scores: Any) -> Any:
             start = [self.prompt[-1]] if negative is None else negative
             rows = [start + row[len(self.prompt) :] for row in input_ids.tolist()]
-            other = torch.stack([torch.tensor(uncached(model, row)[-1]) for row in rows]).log_softmax(-1)
+            other = torch.stack([tensor(uncached(model, row)[-1]) for row in rows]).log_softmax(-1)
             return other + 1.8 * (scores.log_softmax(-1) - other)
 
     for row in PROMPTS[:2]:
-        given = torch.tensor([row])
+        given = tensor([row])
         more = {"max_new_tokens": 10, "pad_token_id": 1, **options}
         ours = model.model.generate(given, logits_processor=processor, **more)
         listed = transformers.LogitsProcessorList([Oracle(row)])
@@ -217,7 +215,7 @@ def test_a_negative_prompt_may_be_a_text(model: TransformersModel) -> None:
     for negative in ("a dog", tuple(encode("a dog"))):
         chain = processors.load(("cfg", {"scale": 1.8, "negative_prompt": negative}))
         processor = to_transformers(chain, model.model, Encoding())
-        given = torch.tensor([PROMPTS[0]])
+        given = tensor([PROMPTS[0]])
         out = model.model.generate(given, logits_processor=processor, max_new_tokens=8, pad_token_id=1, do_sample=False)
         found.append(out.tolist())
     assert found[0] == found[1]
@@ -231,7 +229,7 @@ def guided_oracle(
     for prompt, start in zip(prompts, starts, strict=True):
         taken: list[int] = []
         for _ in range(tokens):
-            one, two = (torch.tensor(uncached(model, row + taken)[-1]).log_softmax(-1) for row in (prompt, start))
+            one, two = (tensor(uncached(model, row + taken)[-1]).log_softmax(-1) for row in (prompt, start))
             guided = two + scale * (one - two)
             guided[EOS] = float("-inf")
             taken.append(int(guided.argmax()))
@@ -271,7 +269,7 @@ def test_generate_and_our_own_loop_record_the_same(model: TransformersModel) -> 
     )  # fmt: skip
     processor = to_transformers(chain, model.model)
     width = max(map(len, PROMPTS))
-    ids = torch.tensor([[1] * (width - len(row)) + row for row in PROMPTS])
+    ids = tensor([[1] * (width - len(row)) + row for row in PROMPTS])
     given = {"input_ids": ids, "attention_mask": (ids != 1).long(), "pad_token_id": 1}
     found = processor.sampled(processor.generate(**given, max_new_tokens=12, do_sample=False, **RECORDED))
     ours = Generator(model, chain, max_tokens=12, record=True, skip_forced=False)(PROMPTS)
@@ -287,14 +285,14 @@ def test_what_generate_samples_is_recorded(model: TransformersModel) -> None:
     processor = to_transformers(processors.load(("top_k", {"k": 5})), model.model)
     torch.manual_seed(1)
     out = processor.generate(
-        torch.tensor([PROMPTS[0]]), max_new_tokens=8, min_new_tokens=8, do_sample=True, temperature=0.8, top_k=0,
+        tensor([PROMPTS[0]]), max_new_tokens=8, min_new_tokens=8, do_sample=True, temperature=0.8, top_k=0,
         num_return_sequences=3, pad_token_id=1, **RECORDED,
     )  # fmt: skip
     theirs = model.model.compute_transition_scores(out.sequences, out.scores, normalize_logits=True)
     found = processor.sampled(out)
     close([[each.logprob for each in row] for row in found], theirs.cpu().numpy())
     for got, row in zip(found, out.sequences.tolist(), strict=True):
-        before = torch.tensor(uncached(model, row)).log_softmax(-1)[len(PROMPTS[0]) - 1 :]
+        before = tensor(uncached(model, row)).log_softmax(-1)[len(PROMPTS[0]) - 1 :]
         assert [each.token for each in got] == row[len(PROMPTS[0]) :]
         close([each.logprob_before for each in got], [float(before[i, each.token]) for i, each in enumerate(got)])
 
@@ -302,7 +300,7 @@ def test_what_generate_samples_is_recorded(model: TransformersModel) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_what_is_not_known_of_the_tokens_is_not_told(model: TransformersModel) -> None:
     processor = to_transformers(processors.load(("top_k", {"k": 5})), model.model)
-    ids, more = torch.tensor([PROMPTS[0]]), {"max_new_tokens": 2, "pad_token_id": 1}
+    ids, more = tensor([PROMPTS[0]]), {"max_new_tokens": 2, "pad_token_id": 1}
     for options in ({}, {**RECORDED, "output_logits": False}, {**RECORDED, "num_beams": 2}):
         with pytest.raises(NeedsNotMet, match=r"output_scores=True and output_logits=True, and without beams"):
             processor.sampled(processor.generate(ids, **more, **options))

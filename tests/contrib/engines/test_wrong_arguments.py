@@ -12,7 +12,7 @@ from logitloom import processors
 from logitloom.errors import LogitloomError
 from logitloom_contrib.engines.vllm import to_vllm
 from logitloom_contrib.llama import load
-from tests.contrib.engines.conftest import EOS, PAD, VOCABULARY, WIDTH
+from tests.contrib.engines.conftest import EOS, PAD, VOCABULARY, WIDTH, tensor
 from tests.core.test_entries import VALUES
 
 pytestmark = pytest.mark.extras
@@ -34,7 +34,7 @@ def transformers_entries(tiny: Any) -> dict[str, tuple[Callable[..., Any], Mappi
     pytest.importorskip("transformers", reason="the package transformers is not installed")
     from logitloom_contrib.engines.transformers import TransformersModel, to_transformers
 
-    model, ids = tiny(), torch.tensor([[2, 3]])
+    model, ids = tiny(), tensor([[2, 3]])
     made = to_transformers(plain(), model, VOCABULARY)
     return {
         "to_transformers": (to_transformers, {"chain": plain(), "model": model, **SETTINGS}),
