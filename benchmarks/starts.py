@@ -41,7 +41,7 @@ STARTS = {
     "regex": ["-c", CHAIN.format(r"('regex', {'pattern': r'\d{3}-\d{4}'})")],
     "json": ["-c", CHAIN.format(f"('json', {{'schema': json.loads('{SCHEMA}')}})")],
     "command line": [
-        *("-m", "logitloom.cli.main", "generate", "A person:", "--max-tokens", "24", "--json-schema", "schema.json"),
+        *("-m", "logitloom", "generate", "A person:", "--max-tokens", "24", "--json-schema", "schema.json"),
     ],
 }
 KERNELS = ("blocked", "on disk", "not compiled")

@@ -88,7 +88,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     In a process of its own, because vLLM's build for CPUs starts no engine in a process that has loaded llvmlite.
     """
     if not hasattr(session.config, "workerinput") and find_spec("numba") is not None:
-        command = [sys.executable, "-m", "logitloom.cli.main", "kernels", "compile", "numba"]
+        command = [sys.executable, "-m", "logitloom", "kernels", "compile", "numba"]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 

@@ -210,7 +210,7 @@ FLOORS = (
     {"automata"},
     {"constraints"},
     {"generation", "engines"},
-    {"trace", "testing", "cli"},
+    {"trace", "testing", "cli", "__main__"},
 )
 #: The rooms of ``automata``, likewise.
 AUTOMATA_FLOORS = (

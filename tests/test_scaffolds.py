@@ -32,11 +32,11 @@ def test_their_own_tests_pass(site: InstalledSite, written: list[Path]) -> None:
 
 
 def test_each_is_found_by_its_name(site: InstalledSite) -> None:
-    told = site.run("-m", "logitloom.cli.main", "plugins")
+    told = site.run("-m", "logitloom", "plugins")
     for name in NAMES.values():
         assert re.search(rf"\b{name}\b", told), name
 
 
 def test_it_is_certified_where_it_is_installed(site: InstalledSite) -> None:
-    told = site.run("-m", "logitloom.cli.main", "check", "logitloom-small-engine")
+    told = site.run("-m", "logitloom", "check", "logitloom-small-engine")
     assert re.search(r"engines +small_engine +\d+ ok", told)

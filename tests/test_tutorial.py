@@ -92,7 +92,7 @@ class Walk:
         elif step[0] in ("pytest", "logitloom") or step[:2] == ["python", "-c"]:
             module = {
                 "pytest": ["-m", "pytest", "-q", "-p", "no:cacheprovider"],
-                "logitloom": ["-m", "logitloom.cli.main"],
+                "logitloom": ["-m", "logitloom"],
             }
             shorter = ["--max-tokens", "12"] if step[:2] == ["logitloom", "generate"] else []
             self.said.append((step, self._run([*module.get(step[0], []), *step[1:], *shorter])))

@@ -58,7 +58,7 @@ def ran(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_doctor_reports_every_broken_plugin(site: Path) -> None:
-    done = ran(site, "-m", "logitloom.cli.main", "doctor", "--json")
+    done = ran(site, "-m", "logitloom", "doctor", "--json")
     report = json.loads(done.stdout)
     found = [entry for entry in report["broken"] if entry["distribution"] == "broken-plugins 1.0"]
     assert len(found) == 5 * len(RAISED)

@@ -66,7 +66,7 @@ def test_other_plugins_load(site: Path, case: str) -> None:
 
 @pytest.mark.long
 def test_the_doctor_names_what_cannot_be_read(site: Path, case: str) -> None:
-    done = ran(site, "-m", "logitloom.cli.main", "doctor", "--json")
+    done = ran(site, "-m", "logitloom", "doctor", "--json")
     report = json.loads(done.stdout)
     found = [entry for entry in report["broken"] if entry["kind"] == "distributions"]
     assert [entry["name"] for entry in found] == (["damaged-plugins"] if case in NAMED else [])
@@ -78,7 +78,7 @@ def test_the_doctor_names_what_cannot_be_read(site: Path, case: str) -> None:
 @pytest.mark.parametrize("case", ["a line without ="], indirect=True)
 def test_a_library_that_fails_at_a_damaged_distribution_is_told_in_a_sentence(site: Path) -> None:
     # The checks are written with hypothesis, which reads the entry points of all distributions when it is imported.
-    done = ran(site, "-m", "logitloom.cli.main", "check", "top_k")
+    done = ran(site, "-m", "logitloom", "check", "top_k")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "The distribution 'damaged-plugins' may be the reason. Its entry_points.txt has the line" in done.stderr

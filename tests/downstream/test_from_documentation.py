@@ -31,11 +31,11 @@ def test_their_suites_pass(site: InstalledSite) -> None:
 
 def test_they_are_certified_where_they_are_installed(site: InstalledSite) -> None:
     for name, kind in (("logitloom-surprise", "processors"), ("logitloom-tiny-engine", "engines")):
-        assert re.search(rf"{kind} +\w+ .*\d+ ok", site.run("-m", "logitloom.cli.main", "check", name))
+        assert re.search(rf"{kind} +\w+ .*\d+ ok", site.run("-m", "logitloom", "check", name))
 
 
 def test_the_backend_for_tinygrad_is_found_whether_its_library_is_there_or_not(site: InstalledSite) -> None:
-    assert re.search(r"backends +tinygrad", site.run("-m", "logitloom.cli.main", "plugins"))
+    assert re.search(r"backends +tinygrad", site.run("-m", "logitloom", "plugins"))
 
 
 @pytest.mark.exhaustive

@@ -73,7 +73,7 @@ def run(arguments: Sequence[str], folder: Path, code: int = 0, *, anew: bool = F
         anew: start an interpreter, which reads the model again. Otherwise only ``exhaustive`` does, and systems that
             cannot fork.
     """
-    head = {"logitloom": ["-m", "logitloom.cli.main"], "python": []}[arguments[0]]
+    head = {"logitloom": ["-m", "logitloom"], "python": []}[arguments[0]]
     command = [*head, *arguments[1:]]
     if anew or EXHAUSTIVE or not hasattr(os, "fork"):
         done = subprocess.run(

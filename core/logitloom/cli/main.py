@@ -135,7 +135,3 @@ def _discard_output() -> None:
             stream.flush()
         except OSError:
             os.dup2(nowhere, stream.fileno())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

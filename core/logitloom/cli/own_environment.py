@@ -30,7 +30,7 @@ class OwnEnvironment:
 
     def run(self, *arguments: str) -> int:
         """Run ``logitloom`` in it; what it says is said here. The exit code."""
-        return subprocess.run([_python(self.folder), "-m", "logitloom.cli.main", *arguments], check=False).returncode
+        return subprocess.run([_python(self.folder), "-m", "logitloom", *arguments], check=False).returncode
 
 
 @contextmanager

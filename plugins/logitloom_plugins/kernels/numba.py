@@ -255,7 +255,7 @@ def _go_on_without(reason: str) -> None:
 
 def _compile_in_child() -> str | None:
     """Run ``logitloom kernels compile``; why it failed."""
-    command = [sys.executable, "-m", "logitloom.cli.main", "kernels", "compile", "numba"]
+    command = [sys.executable, "-m", "logitloom", "kernels", "compile", "numba"]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

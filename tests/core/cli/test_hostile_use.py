@@ -176,7 +176,7 @@ def test_a_schema_is_a_class_of_a_module(
 
 
 def ran(*command: str, shell: str = "") -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "logitloom.cli.main", *command]
+    line = [sys.executable, "-m", "logitloom", *command]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     quoted = ["bash", "-c", f'"$@" {shell}', "-", *line]
     return subprocess.run(quoted, env=environment, capture_output=True, text=True, check=False, timeout=120)
