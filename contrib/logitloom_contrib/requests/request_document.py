@@ -69,7 +69,7 @@ def read(given: Any, permissions: Permissions) -> RequestDocument:
     document = {"logitloom": VERSION, "processor": value} if isinstance(value, (list, tuple)) else value
     if not isinstance(document, Mapping):
         raise ChainDocumentError(f"{KEY!r} of the request is a {type(given).__name__}, {_shown(given)}. {_FORMS}")
-    plain: dict[str, Any] = _plain(document, f"{KEY!r} of the request", 0)
+    plain: dict[str, Any] = _plain(document, "The chain of the request", 0)
     _check_form(plain, permissions)
     guard = RequestGuard(permissions)
     plain["processor"] = [_entry(entry, guard) for entry in plain["processor"]]
@@ -122,7 +122,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        if not -(2**63) <= value < 2**63:
+        if not -(2**63) <= value < 2**64:
             raise ChainDocumentError(f"{place} holds an integer of more than 64 bits. Give a smaller one.")
         return int(value)
     if isinstance(value, float):

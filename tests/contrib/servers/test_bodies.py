@@ -96,6 +96,14 @@ def test_a_schema_beside_json_object_is_enforced() -> None:
     assert entry["options"]["schema"]["json_schema"] == {"schema": FORM["json_schema"]["schema"]}
 
 
+def test_a_schema_may_bound_unsigned_integers_of_64_bits() -> None:
+    form = {"type": "json_object", "schema": {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}}
+    assert [each["use"] for each in asked({"response_format": form})["processor"]] == ["json"]
+    form["schema"] = {"type": "integer", "maximum": 2**64}
+    with pytest.raises(LogitloomError, match="chain of the request holds an integer of more than 64 bits"):
+        asked({"response_format": form})
+
+
 @pytest.mark.parametrize("form", ["hermes", "llama", "mistral", "qwen3_coder", "pythonic", "deepseek_v3"])
 def test_calls_are_told_from_free_text_however_it_is_cut(form: str) -> None:
     """The oracle is the text at once; pieces of every length give the same."""
