@@ -12,11 +12,12 @@ References:
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-__all__ = ["finite_numbers", "narrowed_format", "pydantic_generator"]
+__all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "names_of_numbers", "narrowed_format", "pydantic_generator"]
 
 _HEX: Final = "[0-9a-fA-F]"
 _LABEL: Final = "[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"
@@ -26,16 +27,16 @@ _HOSTLESS: Final = "data|mailto|news|tel|urn"
 _BASE64: Final = "(?:{0}{{4}})*(?:{0}{{2}}==|{0}{{3}}=)?"
 _LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _DAY: Final = "(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31"
-_DATE: Final = rf"(?!0000)(?:[0-9]{{4}}-(?:{_DAY})|{_LEAP_YEAR}-02-29)"
+DATE: Final = rf"(?!0000)(?:[0-9]{{4}}-(?:{_DAY})|{_LEAP_YEAR}-02-29)"
 _HOUR: Final = "(?:[01][0-9]|2[0-3])"
-_TIME: Final = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?"
-_ZONE: Final = f"(?:Z|[+-]{_HOUR}:[0-5][0-9])"
+TIME: Final = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?"
+ZONE: Final = f"(?:Z|[+-]{_HOUR}:[0-5][0-9])"
 #: In place of formats. Python has neither the year 0 nor leap seconds, whose format is a large automaton. The address
 #: of an interface or a network may stand alone.
 _INSTEAD: Final[dict[str, dict[str, Any]]] = {
-    "date": {"pattern": f"^(?:{_DATE})$"},
-    "date-time": {"pattern": f"^(?:{_DATE}T{_TIME}{_ZONE})$"},
-    "time": {"pattern": f"^(?:{_TIME}{_ZONE})$"},
+    "date": {"pattern": f"^(?:{DATE})$"},
+    "date-time": {"pattern": f"^(?:{DATE}T{TIME}{ZONE})$"},
+    "time": {"pattern": f"^(?:{TIME}{ZONE})$"},
     "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
     "ipvanyinterface": {"format": "ipv4"},
     "ipvanynetwork": {"format": "ipv4"},
@@ -63,8 +64,10 @@ _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
 #: Keywords of keys that say nothing of names, or that pydantic writes elsewhere.
 _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
-#: So many whole numbers are listed as names, and so many digits may follow a point where no number is given.
+#: So many multiples are listed as names, so large is a whole number as a name, and so many digits may follow a point
+#: where no number is given.
 _MOST_KEYS: Final = 1000
+_LARGEST: Final = 10**15 - 1
 _MOST_PLACES: Final = 10
 
 
@@ -130,7 +133,7 @@ def pydantic_generator() -> Any:
         def datetime_schema(self, schema: Any) -> Any:
             found = super().datetime_schema(schema)
             is_naive = schema.get("tz_constraint") == "naive" and found.get("format") == "date-time"
-            return {"type": "string", "pattern": f"^{_DATE}T{_TIME}$"} if is_naive else found
+            return {"type": "string", "pattern": f"^{DATE}T{TIME}$"} if is_naive else found
 
         def url_schema(self, schema: Any) -> Any:
             return _url(super().url_schema(schema), schema)
@@ -231,22 +234,74 @@ def _names(keys: dict[str, Any]) -> dict[str, Any] | None:
         return {"enum": ["true", "false"]}
     if kind == "null":
         return {"enum": []}
-    if kind not in ("integer", "number"):
-        return None
+    return names_of_numbers(keys) if kind in ("integer", "number") else None
+
+
+def names_of_numbers(keys: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the names that are read as numbers.
+
+    Args:
+        keys: the schema of the numbers, with ``type`` ``integer`` or ``number``.
+
+    Example:
+        >>> names_of_numbers({"type": "integer", "minimum": 8, "maximum": 10})
+        {'pattern': '^(?:[8-9]|10)$'}
+    """
     least, most = _whole_bounds(keys)
-    if kind == "integer" and least is not None and most is not None and most - least < _MOST_KEYS:
-        step = keys.get("multipleOf", 1)
-        return {"enum": [str(value) for value in range(least, most + 1) if value % step == 0]}
-    sign = "" if least is not None and least >= 0 else "-?"
-    whole = "[1-9][0-9]{0,14}" if least is not None and least > 0 else "(?:0|[1-9][0-9]{0,14})"
-    return {"pattern": f"^{sign}{whole}" + (r"(?:\.[0-9]{1,6})?$" if kind == "number" else "$")}
+    step = keys.get("multipleOf", 1)
+    if step > 1 and step == int(step):
+        first = -(-max(least, -_MOST_KEYS // 2 * int(step)) // int(step)) * int(step)
+        return {"enum": [str(value) for value in range(first, most + 1, int(step))[:_MOST_KEYS]]}
+    ways = [*_whole_numbers(max(least, 0), most), *(f"-{way}" for way in _whole_numbers(max(-most, 1), -least))]
+    if keys["type"] == "number" and "multipleOf" not in keys:
+        parts = [*_whole_numbers(max(least, 0), min(most - 1, _LARGEST // 10))]
+        parts += [f"-{way}" for way in _whole_numbers(max(-most, 0), min(-least - 1, _LARGEST // 10))]
+        ways += [rf"{way}\.[0-9]{{1,6}}" for way in parts]
+    return {"pattern": f"^(?:{'|'.join(ways)})$"} if ways else {"enum": []}
 
 
-def _whole_bounds(keys: dict[str, Any]) -> tuple[int | None, int | None]:
-    """The least and the largest whole number of a schema of numbers."""
-    least, most = keys.get("minimum"), keys.get("maximum")
-    if "exclusiveMinimum" in keys:
-        least = int(keys["exclusiveMinimum"]) + 1
-    if "exclusiveMaximum" in keys:
-        most = -(int(-keys["exclusiveMaximum"]) + 1)
-    return (None if least is None else int(least)), (None if most is None else int(most))
+def _whole_bounds(keys: dict[str, Any]) -> tuple[int, int]:
+    """The least and the largest whole number of a schema of numbers, of fifteen digits at most."""
+    least = max(-_LARGEST, keys.get("minimum", -_LARGEST), math.floor(keys.get("exclusiveMinimum", -_LARGEST - 1)) + 1)
+    most = min(_LARGEST, keys.get("maximum", _LARGEST), math.ceil(keys.get("exclusiveMaximum", _LARGEST + 1)) - 1)
+    return math.ceil(least), math.floor(most)
+
+
+def _whole_numbers(least: int, most: int) -> Iterator[str]:
+    """Patterns of the numbers from ``least``, which is not negative, to ``most``.
+
+    Example:
+        >>> [*_whole_numbers(7, 12345)]
+        ['[7-9]', '[1-9][0-9]{1,3}', '1(?:[0-1][0-9]{3}|2(?:[0-2][0-9]{2}|3(?:[0-3][0-9]{1}|4[0-5])))']
+    """
+    while least <= most:
+        digits, whole = len(str(least)), len(str(most + 1)) - 1
+        if least == 10 ** (digits - 1) and digits <= whole:
+            yield f"[1-9][0-9]{{{digits - 1},{whole - 1}}}"
+            least = 10**whole
+        else:
+            last = min(most, 10**digits - 1)
+            yield _of_equal_length(str(least), str(last))
+            least = last + 1
+
+
+def _of_equal_length(least: str, most: str) -> str:
+    """The pattern of the numbers between two of as many digits.
+
+    Example:
+        >>> _of_equal_length("305", "999")
+        '(?:3(?:0[5-9]|[1-9][0-9]{1})|[4-9][0-9]{2})'
+    """
+    if not least:
+        return ""
+    if least[0] == most[0]:
+        return least[0] + _of_equal_length(least[1:], most[1:])
+    rest, first, last = len(least) - 1, int(least[0]), int(most[0])
+    begin, end = [], []
+    if least[1:] != "0" * rest:
+        begin, first = [least[0] + _of_equal_length(least[1:], "9" * rest)], first + 1
+    if most[1:] != "9" * rest:
+        end, last = [most[0] + _of_equal_length("0" * rest, most[1:])], last - 1
+    between = [f"[{first}-{last}]" + (f"[0-9]{{{rest}}}" if rest else "")] if first <= last else []
+    ways = begin + between + end
+    return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"

@@ -14,6 +14,7 @@ from logitloom.errors import OptionError
 from logitloom.host.loading import text_or_file
 from logitloom_plugins.schema_sources.inputs import closed, every_subschema, unwrapped
 from logitloom_plugins.schema_sources.narrowing import finite_numbers, pydantic_generator
+from logitloom_plugins.schema_sources.structs import narrow_struct
 
 __all__ = ["is_plain", "plain_schema", "schema_of"]
 
@@ -125,9 +126,10 @@ def _of_msgspec(source: Any) -> Any:
 
     try:
         schema = msgspec.json.schema(source)
-    except TypeError as error:
+    except (NameError, TypeError) as error:
         why = " ".join(str(error).split())
         raise OptionError(f"{source!r:.80} cannot be read as a JSON Schema by msgspec: {why}") from error
+    narrow_struct(schema, source)
     for _, part in every_subschema(schema):
         finite_numbers(part)
     # Only a reference stands at the root, where tools and strict mode expect the object itself.

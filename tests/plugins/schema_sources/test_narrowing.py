@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import enum
@@ -34,6 +35,14 @@ class Side(enum.Enum):
 
     LEFT = "left"
     TWO = 2
+
+
+@dataclasses.dataclass
+class Visit:
+    """A value that holds others of its type."""
+
+    at: datetime.datetime
+    more: dict[int, Visit] = dataclasses.field(default_factory=dict)
 
 
 class Pair(NamedTuple):
@@ -87,6 +96,10 @@ TYPES: dict[str, Any] = {
     "dict of int": dict[int, str],
     "dict of positive int": dict[pydantic.PositiveInt, bool],
     "dict of few int": dict[_field(int, gt=-2, lt=4), int],
+    "dict of ports": dict[_field(int, ge=1024, le=65535), bool],
+    "dict of negative int": dict[_field(int, lt=-7), bool],
+    "dict of multiples": dict[_field(int, ge=5, multiple_of=7), bool],
+    "dict of shares": dict[_field(float, gt=-2.5, le=3), bool],
     "dict of float": dict[float, int],
     "dict of bool": dict[bool, int],
     "dict of Decimal": dict[decimal.Decimal, int],
@@ -147,6 +160,10 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("stripped text", '"a b"'),
         ("dict of int", '{"-12": "a", "0": "b"}'),
         ("dict of names", '{"abc": 1}'),
+        ("dict of ports", '{"1024": true, "8080": true, "65535": false}'),
+        ("dict of negative int", '{"-8": true, "-1000": true}'),
+        ("dict of multiples", '{"7": true, "770": true}'),
+        ("dict of shares", '{"-1.25": true, "2.999": true, "3": true}'),
     ],
 )
 def test_ordinary_texts_of_a_type_are_allowed(name: str, text: str) -> None:
@@ -178,6 +195,59 @@ def test_texts_of_a_struct_are_read_by_msgspec(make: Callable[[Any], Any]) -> No
     struct = msgspec.defstruct("Offer", fields)
     for text in _texts(("json", {"schema": make(struct)}), 12):
         msgspec.json.decode(text, type=struct)
+
+
+def of_msgspec() -> dict[str, tuple[Any, str]]:
+    """Types that msgspec's own schemas describe loosely, each with an ordinary text."""
+    from msgspec import Meta, defstruct
+
+    cat = defstruct("Cat", [("born", datetime.time)], tag=True)
+    dog = defstruct("Dog", [("born", dict[datetime.date, int])], tag=True, rename="upper")
+    row = defstruct("Row", [("day", datetime.date), ("keys", dict[uuid.UUID, int])], array_like=True, tag=True)
+    key = "00000000-0000-4000-8000-000000000000"
+    return {
+        "datetime": (datetime.datetime, '"2026-12-31T00:00:00"'),
+        "datetime with a zone": (Annotated[datetime.datetime, Meta(tz=True)], '"2026-12-31T00:00:00Z"'),
+        "datetime without a zone": (Annotated[datetime.datetime, Meta(tz=False)], '"2026-12-31T00:00:00"'),
+        "time": (datetime.time, '"10:20:30+01:00"'),
+        "time without a zone": (Annotated[datetime.time, Meta(tz=False)], '"10:20:30"'),
+        "short bytes": (Annotated[bytes, Meta(min_length=1, max_length=4)], '"YWJjZA=="'),
+        "dict of int": (dict[int, int], '{"-12": 1}'),
+        "dict of ids": (dict[uuid.UUID, bool], f'{{"{key}": true}}'),
+        "dict of times": (dict[datetime.datetime, int], '{"2026-12-31T00:00:00": 1}'),
+        "dict of Decimal": (dict[decimal.Decimal, int], '{"-1.5": 1}'),
+        "dict of an enum": (dict[enum.IntEnum("Level", "LOW HIGH"), int], '{"2": 1}'),  # type: ignore[misc]
+        "dict of literals": (dict[Literal["a", 1], int], '{"1": 2, "a": 1}'),
+        "dict of several": (dict[int | datetime.date, int], '{"5": 1, "2026-12-31": 2}'),
+        "dict of bool": (dict[bool, int], "{}"),
+        "dict of text": (dict[int | str, int], '{"any": 1}'),
+        "union": (list[int] | dict[int, datetime.date] | bytes | None, '{"7": "2026-12-31"}'),
+        "union of structs": (cat | dog | None, '{"type": "Dog", "BORN": {"2026-12-31": 1}}'),
+        "union of rows": (row | bytes | int, f'["Row", "2026-12-31", {{"{key}": 1}}]'),
+        "a class in itself": (Visit, '{"at": "2026-12-31T00:00:00", "more": {"3": {"at": "2026-01-01T00:00:00Z"}}}'),
+        "tuple": (tuple[dict[int, int], datetime.time], '[{"1": 1}, "10:20:30"]'),
+        "named tuple": (Pair, '[2, "1.5"]'),
+    }
+
+
+def test_texts_of_types_of_msgspec_are_read_by_it_and_ordinary_texts_are_allowed() -> None:
+    msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
+    for name, (kind, ordinary) in of_msgspec().items():
+        struct = msgspec.defstruct("Held", [("value", kind)])
+        for text in [*_texts(("json", {"schema": struct}), 8, 200), b'{"value": ' + ordinary.encode() + b"}"]:
+            msgspec.json.decode(text, type=struct)
+        chain = processors.load(("json", {"schema": struct}), tokenizer=WORDS)
+        constraint = chain["json"].constraint(WORDS, WORDS.size)
+        state = constraint.start()
+        for byte in text:
+            state = constraint.advance(state, byte)
+            assert state is not None, (name, text)
+
+
+def test_a_type_that_names_an_unknown_type_is_refused_with_the_name() -> None:
+    msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
+    with pytest.raises(OptionError, match="Torn.* cannot be read as a JSON Schema by msgspec: name 'Lost' is not def"):
+        schema_of(msgspec.defstruct("Torn", [("part", "Lost")]))
 
 
 def test_the_schema_of_a_class_keeps_the_rules_of_strict_mode() -> None:
