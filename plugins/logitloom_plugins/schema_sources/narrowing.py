@@ -11,6 +11,7 @@ References:
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
 import re
@@ -64,6 +65,8 @@ _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
 #: Keywords of keys that say nothing of names, or that pydantic writes elsewhere.
 _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
+#: Names of this length and a format are not counted: the automaton of both would be too large.
+_LONG_NAME: Final = 1000
 #: So many multiples are listed as names, so large is a whole number as a name, and so many digits may follow a point
 #: where no number is given.
 _MOST_KEYS: Final = 1000
@@ -130,10 +133,19 @@ def pydantic_generator() -> Any:
                 _add(found, {"pattern": _STRIPPED})
             return found
 
+        def bytes_schema(self, schema: Any) -> Any:
+            found = super().bytes_schema(schema)
+            if "maxLength" in found and found.get("format") == "binary":  # it counts bytes, and letters here
+                _add(found, {"pattern": r"^[\x00-\x7f]*$"})
+            return found
+
+        def date_schema(self, schema: Any) -> Any:
+            return _days(super().date_schema(schema), schema, "", 0)
+
         def datetime_schema(self, schema: Any) -> Any:
-            found = super().datetime_schema(schema)
-            is_naive = schema.get("tz_constraint") == "naive" and found.get("format") == "date-time"
-            return {"type": "string", "pattern": f"^{DATE}T{TIME}$"} if is_naive else found
+            zone = "" if schema.get("tz_constraint") == "naive" else ZONE
+            # In another zone it may be the day before or after, for both of two times.
+            return _days(super().datetime_schema(schema), schema, f"T{TIME}{zone}", 2)
 
         def url_schema(self, schema: Any) -> Any:
             return _url(super().url_schema(schema), schema)
@@ -145,31 +157,36 @@ def pydantic_generator() -> Any:
             return _with_sets(super().union_schema(schema))
 
         def dict_schema(self, schema: Any) -> Any:
-            return self._named(super().dict_schema(schema), schema)
+            return _named(self, super().dict_schema(schema), schema)
 
         def frozendict_schema(self, schema: Any) -> Any:
-            return self._named(super().frozendict_schema(schema), schema)
+            return _named(self, super().frozendict_schema(schema), schema)
 
         def ordered_dict_schema(self, schema: Any) -> Any:
-            return self._named(super().ordered_dict_schema(schema), schema)
+            return _named(self, super().ordered_dict_schema(schema), schema)
 
         def counter_schema(self, schema: Any) -> Any:
-            return self._named(super().counter_schema(schema), schema)
-
-        def _named(self, found: Any, schema: Any) -> Any:
-            if "patternProperties" in found:
-                found.setdefault("additionalProperties", False)
-            if "keys_schema" in schema:
-                keys = self.generate_inner(schema["keys_schema"])
-                names = _names(keys)
-                # Before pydantic 2.10 nothing is said of any keys but those with a pattern.
-                if names is None and "propertyNames" not in found:
-                    names = {keyword: each for keyword, each in keys.items() if keyword not in _OF_KEYS}
-                if names:
-                    found["propertyNames"] = names
-            return found
+            return _named(self, super().counter_schema(schema), schema)
 
     return NarrowedSchemas
+
+
+def _named(generator: Any, found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The objects of a type of dicts, with the names that are read as its keys."""
+    if "patternProperties" in found:
+        found.setdefault("additionalProperties", False)
+    if "keys_schema" in schema:
+        keys = generator.generate_inner(schema["keys_schema"])
+        names = _names(keys)
+        # Before pydantic 2.10 nothing is said of any keys but those with a pattern.
+        if names is None and "propertyNames" not in found:
+            names = {keyword: each for keyword, each in keys.items() if keyword not in _OF_KEYS}
+        if names:
+            found["propertyNames"] = names
+    names = found.get("propertyNames", {})
+    if "format" in names and names.get("maxLength", 0) >= _LONG_NAME:
+        del names["maxLength"]
+    return found
 
 
 def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
@@ -198,6 +215,34 @@ def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
             way |= {"exclusiveMinimum": -before, "exclusiveMaximum": before}
         ways.append(way)
     return {**number, "anyOf": ways}
+
+
+def _days(found: dict[str, Any], schema: dict[str, Any], rest: str, apart: int) -> dict[str, Any]:
+    """The dates, or times, between the bounds of a type. Dates in the order of their texts are in their own order.
+
+    Args:
+        found: pydantic's schema.
+        schema: the type.
+        rest: the pattern of what follows the date.
+        apart: so many days lie between a text and a bound.
+    """
+    if found.get("format") not in ("date", "date-time"):
+        return found
+    today, now, end = datetime.date.today().toordinal(), schema.get("now_op"), datetime.date.max.toordinal()
+    least = [schema[name].toordinal() + more for name, more in (("ge", 0), ("gt", 1)) if schema.get(name)]
+    most = [schema[name].toordinal() - less for name, less in (("le", 0), ("lt", 1)) if schema.get(name)]
+    first = max(least + [today + 1] * (now == "future"), default=1 - apart) + apart
+    last = min(most + [today - 1] * (now == "past"), default=end + apart) - apart
+    if not first <= last:  # the bounds are too close for whole days
+        return found
+    before, behind = list[str](), list[str]()
+    for ways, day, digits in ((before, first, "[0-{}]"), (behind, last, "[{}-9]")):
+        text = datetime.date.fromordinal(min(max(day, 1), end)).isoformat()
+        for place, digit in enumerate(text):
+            if digit.isdigit() and digit != ("0" if ways is before else "9"):
+                ways.append(text[:place] + digits.format(int(digit) + (-1 if ways is before else 1)))
+    unlike = "".join(f"(?!{'|'.join(ways)})" for ways in (before, behind))
+    return {"type": "string", "pattern": f"^{unlike}(?:{DATE}){rest}$"}
 
 
 def _url(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -67,11 +67,21 @@ class Stripped(pydantic.BaseModel):
     text: _field(str, min_length=1)
 
 
+NOON = datetime.datetime(2020, 2, 29, 12, tzinfo=datetime.UTC)
 TYPES: dict[str, Any] = {
     "date": datetime.date,
     "datetime": datetime.datetime,
     "datetime without a zone": pydantic.NaiveDatetime,
     "datetime with a zone": pydantic.AwareDatetime,
+    "date in the past": pydantic.PastDate,
+    # pydantic 2.9 takes the seventh century for the future.
+    "datetime in the past": _field(pydantic.PastDatetime, ge=datetime.datetime(1900, 1, 1, tzinfo=datetime.UTC)),
+    "date in the future": pydantic.FutureDate,
+    "datetime in the future": pydantic.FutureDatetime,
+    "date between two": _field(datetime.date, ge=datetime.date(2019, 10, 31), lt=datetime.date(2021, 3, 1)),
+    "date on one of two days": _field(datetime.date, gt=datetime.date(2020, 2, 27), le=datetime.date(2020, 2, 29)),
+    "datetime behind another": _field(datetime.datetime, gt=datetime.datetime(2019, 12, 31, 23)),
+    "datetime within a year": _field(pydantic.AwareDatetime, ge=NOON, lt=NOON + datetime.timedelta(hours=9999)),
     "time": datetime.time,
     "timedelta": datetime.timedelta,
     "Decimal": decimal.Decimal,
@@ -96,6 +106,8 @@ TYPES: dict[str, Any] = {
     "dict of int": dict[int, str],
     "dict of positive int": dict[pydantic.PositiveInt, bool],
     "dict of few int": dict[_field(int, gt=-2, lt=4), int],
+    "dict of addresses": dict[pydantic.HttpUrl, int],
+    "short bytes": _field(bytes, min_length=2, max_length=4),
     "dict of ports": dict[_field(int, ge=1024, le=65535), bool],
     "dict of negative int": dict[_field(int, lt=-7), bool],
     "dict of multiples": dict[_field(int, ge=5, multiple_of=7), bool],
@@ -149,6 +161,12 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
     ("name", "text"),
     [
         ("date", '"2024-02-29"'),
+        ("date in the past", '"2020-02-29"'),
+        ("date in the future", '"3026-01-01"'),
+        ("date between two", '"2019-10-31"'),
+        ("date between two", '"2021-02-28"'),
+        ("date on one of two days", '"2020-02-28"'),
+        ("datetime within a year", '"2021-01-01T00:00:00Z"'),
         ("datetime", '"2000-02-29T23:59:59.5+05:30"'),
         ("datetime without a zone", '"2026-12-31T00:00:00"'),
         ("time", '"10:20:30Z"'),
