@@ -235,14 +235,20 @@ def _days(found: dict[str, Any], schema: dict[str, Any], rest: str, apart: int) 
     last = min(most + [today - 1] * (now == "past"), default=end + apart) - apart
     if not first <= last:  # the bounds are too close for whole days
         return found
-    before, behind = list[str](), list[str]()
-    for ways, day, digits in ((before, first, "[0-{}]"), (behind, last, "[{}-9]")):
-        text = datetime.date.fromordinal(min(max(day, 1), end)).isoformat()
-        for place, digit in enumerate(text):
-            if digit.isdigit() and digit != ("0" if ways is before else "9"):
-                ways.append(text[:place] + digits.format(int(digit) + (-1 if ways is before else 1)))
-    unlike = "".join(f"(?!{'|'.join(ways)})" for ways in (before, behind))
-    return {"type": "string", "pattern": f"^{unlike}(?:{DATE}){rest}$"}
+    ahead = f"(?!{'|'.join(_beyond(first, 0))})" if first > 1 else ""
+    ahead += f"(?!{'|'.join(_beyond(last, 9))})" if last < end else ""
+    if not ahead and schema.get("tz_constraint") != "naive":
+        return found
+    return {"type": "string", "pattern": f"^{ahead}(?:{DATE}){rest}$"}
+
+
+def _beyond(day: int, extreme: int) -> Iterator[str]:
+    """The beginnings of texts of dates before a day (``extreme`` 0) or after it (9)."""
+    text = datetime.date.fromordinal(day).isoformat()
+    for place, digit in enumerate(text):
+        if digit not in ("-", str(extreme)):
+            ends = sorted((extreme, int(digit) + (1 if extreme else -1)))
+            yield text[:place] + "[{}-{}]".format(*ends)
 
 
 def _url(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

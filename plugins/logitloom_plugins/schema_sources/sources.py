@@ -166,12 +166,15 @@ def _of_type(source: Any) -> Any:
             }
             return _of_class(create_model(source.__name__, **fields))
         return _of_class(TypeAdapter(source))
-    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+    except PydanticSchemaGenerationError as error:
         raise _unreadable(source) from error
+    except (PydanticUserError, NameError) as error:
+        raise _unreadable(source, getattr(error, "message", str(error))) from error
 
 
-def _unreadable(source: Any) -> OptionError:
+def _unreadable(source: Any, why: str = "") -> OptionError:
+    by = f" by pydantic: {' '.join(why.split()).rstrip('.'):.200}" if why else ""
     return OptionError(
-        f"{source!r:.80} cannot be read as a JSON Schema. Give a dict, JSON text, a path, a pydantic model, a "
+        f"{source!r:.80} cannot be read as a JSON Schema{by}. Give a dict, JSON text, a path, a pydantic model, a "
         f"dataclass, a TypedDict, an Enum, or a class of msgspec or attrs."
     )

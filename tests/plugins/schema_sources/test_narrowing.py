@@ -262,6 +262,28 @@ def test_texts_of_types_of_msgspec_are_read_by_it_and_ordinary_texts_are_allowed
             assert state is not None, (name, text)
 
 
+@pytest.mark.parametrize("kind", [datetime.date, datetime.datetime, pydantic.AwareDatetime, pydantic.NaiveDatetime])
+def test_dates_without_bounds_compare_nothing(kind: Any) -> None:
+    assert schema_of(pydantic.TypeAdapter(kind))["pattern"].count("(?!") == 1
+
+
+def lost(part: Lost) -> None:  # type: ignore[name-defined]  # noqa: F821
+    """Names a type that does not exist."""
+
+
+def listed(*parts: int, **named: int) -> None:
+    """Takes arguments without and with names."""
+
+
+def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason() -> None:
+    for function, part in (
+        (lost, "name 'Lost' is not defined"),
+        (listed, "positional-only and keyword-only arguments"),
+    ):
+        with pytest.raises(OptionError, match=f"cannot be read as a JSON Schema by pydantic: .*{part}.*Give"):
+            processors.load(("tool_call", {"tools": [function]}))
+
+
 def test_a_type_that_names_an_unknown_type_is_refused_with_the_name() -> None:
     msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
     with pytest.raises(OptionError, match="Torn.* cannot be read as a JSON Schema by msgspec: name 'Lost' is not def"):
