@@ -188,14 +188,19 @@ class LlamaTokenizer:
 
     def _build(self, with_special: bool) -> Any:
         lib = self._library
-        tokenizer = lib.Tokenizer(
-            lib.models.BPE(
+        try:
+            model = lib.models.BPE(
                 vocab={text: i for i, text in enumerate(self._tokens)},
                 merges=[tuple(merge.split(" ")) for merge in self._merges],
                 # Llama 3 takes a word that is a token as it is, even where merging would not find it.
                 ignore_merges=self._pre_tokenizer == "llama-bpe",
             )
-        )
+        except Exception as error:  # the library has no class of its own
+            raise ModelError(
+                f"The tokens and merges of {self._name!r} do not fit together: {str(error).splitlines()[0]}. Convert "
+                f"the model's file again."
+            ) from error
+        tokenizer = lib.Tokenizer(model)
         tokenizer.pre_tokenizer = self._cutter()
         tokenizer.decoder = lib.decoders.ByteLevel()
         if with_special:

@@ -6,11 +6,9 @@ With ``--prefix`` it reads a text under them.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -81,19 +79,18 @@ def run(arguments: argparse.Namespace) -> int:
         told = check_prefix(name, options, arguments.prefix)
         print(json.dumps(told, ensure_ascii=False) if arguments.json else show_prefix(told, arguments.prefix))
         return 0 if told["prefix"] else 1
-    read = None if arguments.model is None else functools.cache(lambda: _vocabulary(arguments.model))
+    vocabulary = None if arguments.model is None else _vocabulary(arguments.model)
     wanted = str(options.pop("engine", "auto"))
-    found = [_tried(name, options, engine, read) for engine in _engines(name)]
+    found = [_tried(name, options, engine, vocabulary) for engine in _engines(name)]
     runs = [told["engine"] for told in found if told["runs"]]
     errors = {told["error"] for told in found if not told["runs"] and told["installed"]}
     if not runs and all(not told["problems"] for told in found):
-        by_itself = _tried(name, options, "auto", None)["error"]
+        by_itself = _tried(name, options, "auto", vocabulary).get("error")
         if errors == {by_itself}:
             raise OptionError(by_itself)  # nothing that an engine had to decide
     chosen = _chosen(name, options, wanted, runs)
     told = {"file": arguments.file, "processor": name, "engine": chosen, "engines": found}
-    if read is not None and runs:
-        vocabulary = read()
+    if vocabulary is not None and runs:
         told |= {"vocabulary": vocabulary.name, "vocabulary_size": vocabulary.size}
     if arguments.json:
         print(json.dumps(told, indent=2, ensure_ascii=False))
@@ -116,8 +113,8 @@ def _engines(name: str) -> list[str]:
     return [choice for choice in dict.fromkeys(choices) if choice != "auto"]
 
 
-def _tried(name: str, options: dict[str, Any], engine: str, read: Callable[[], Vocabulary] | None) -> dict[str, Any]:
-    """What came of compiling with one engine, and of the first mask for the vocabulary that a function reads."""
+def _tried(name: str, options: dict[str, Any], engine: str, vocabulary: Vocabulary | None) -> dict[str, Any]:
+    """What came of compiling with one engine, and of the first mask for a vocabulary."""
     told: dict[str, Any] = {"engine": engine, "runs": False, "installed": False}
     try:
         # Whatever is imported on the way belongs to the installation, not to the schema.
@@ -127,8 +124,7 @@ def _tried(name: str, options: dict[str, Any], engine: str, read: Callable[[], V
         begin = time.perf_counter()
         chain = processors.load([name, {**options, "engine": engine}])
         told["compile_ms"] = _ms(begin)
-        if read is not None:
-            vocabulary = read()
+        if vocabulary is not None:
             # Once for what belongs to the vocabulary, and once for what belongs to the schema.
             _first_mask(processors.load([name, {**options, "engine": engine}]), vocabulary)
             told |= _first_mask(chain, vocabulary)

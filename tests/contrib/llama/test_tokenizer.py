@@ -125,6 +125,12 @@ def test_an_unknown_pre_tokenizer_is_named():
         small(pre_tokenizer="tekken")
 
 
+@pytest.mark.parametrize("merge", ["a c", "ab", "a b c"])
+def test_merges_that_contradict_the_tokens_are_refused(merge):
+    with pytest.raises(ModelError, match=r"tokens and merges of .* do not fit together: .*\. Convert"):
+        LlamaTokenizer(PIECES, [1, 1, 1, 3], [merge], "gpt-2")
+
+
 def test_llama_3_cuts_numbers_in_threes():
     digits = [str(i) for i in range(10)] + ["12", "123"]
     tokenizer = LlamaTokenizer(digits, [1] * 12, ["1 2", "12 3"], "llama-bpe")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from logitloom import Vocabulary
 from logitloom.cli import validate
 from logitloom.cli.main import main
 from logitloom.cli.prefix import check_prefix
@@ -69,6 +70,19 @@ def test_a_vocabulary_adds_the_first_mask(
     runs = [entry for entry in found["engines"] if entry["runs"]]
     assert all(entry["first_mask_ms"] > 0 for entry in runs)
     assert {entry["first_tokens"] for entry in runs} == {1}
+
+
+def test_a_vocabulary_that_cannot_be_read_or_cannot_write_the_schema_is_told(
+    file: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file(FITS)
+    assert main(["validate", path, "--model", "no.gguf"]) == 1
+    assert "no.gguf" in capsys.readouterr().err
+    letters = Vocabulary([b"", b"a", b"b"], eos=[0], name="two letters")
+    monkeypatch.setattr("logitloom.host.registry.read_vocabulary", lambda path: letters)
+    monkeypatch.setattr(validate, "_engines", lambda name: ["table"])
+    assert main(["validate", path, "--model", "some.gguf"]) == 1
+    assert "two letters" in "".join(capsys.readouterr())
 
 
 def test_what_is_unsupported_is_listed_by_keyword_and_pointer(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
