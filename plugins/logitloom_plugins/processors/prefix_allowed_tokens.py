@@ -96,7 +96,12 @@ class PrefixAllowedTokens(Processor):
 
     def _allowed(self, number: int, ids: NDArray[np.int32], width: int) -> NDArray[np.int64]:
         found: Any = self.function(number, ids)
-        array = np.asarray(list(found)) if isinstance(found, Iterable) else np.asarray(None)
+        # The ids may be an array, or elements of one, on any device.
+        listed = found.tolist() if hasattr(found, "tolist") else found
+        if isinstance(listed, Iterable):
+            array = np.asarray([each.item() if hasattr(each, "item") else each for each in listed])
+        else:
+            array = np.asarray(None)
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise OptionTypeError(
                 f"The function of 'prefix_allowed_tokens' must return a list of ids, but for row {number} after "

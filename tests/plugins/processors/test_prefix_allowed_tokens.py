@@ -59,6 +59,45 @@ def test_prompts_of_several_lengths_are_given_without_fill(backend: Backend) -> 
     assert asked == [(0, [1]), (1, [2, 3, 4]), (0, [1, 5]), (1, [2, 3, 4, 6])]
 
 
+class OnADevice:
+    """An array as a device has it: NumPy cannot read it, nor its elements."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def __iter__(self) -> Any:
+        return map(OneOnADevice, self.ids)
+
+    def tolist(self) -> list[int]:
+        return self.ids
+
+
+class OneOnADevice:
+    """An element of such an array."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def item(self) -> int:
+        return self.token
+
+
+def test_the_ids_may_be_an_array_on_a_device(backend: Backend) -> None:
+    prompt, taken = [[1, 2], [3, 4]], [[3, 1]]
+    expected = run(backend, {"function": some}, prompt, taken)
+    ways: list[Any] = [lambda ids: backend.asarray(np.array(ids)), OnADevice, lambda ids: [*OnADevice(ids)], tuple, set]
+    for way in ways:
+        found = run(backend, {"function": lambda row, ids, way=way: way(some(row, ids))}, prompt, taken)
+        for ours, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(ours, wanted)
+
+
 def test_copies_of_a_row_keep_its_number() -> None:
     backend, asked = load_backend("numpy"), []
 
