@@ -89,6 +89,19 @@ def test_a_function_of_logits_and_context_gets_the_context():
     np.testing.assert_array_equal(chain.process(logits, chain.init_state(context), context)[0], logits + 2)
 
 
+class Doubled:
+    """A callable object that names none of its parameters, as numpy.tanh does and modules of PyTorch do."""
+
+    def __call__(self, *args, **kwargs):
+        return 2 * args[0]
+
+
+def test_a_callable_object_that_names_no_parameter_is_a_processor():
+    logits, context = start()
+    chain = processors.load(Doubled())
+    np.testing.assert_array_equal(chain.process(logits, chain.init_state(context), context)[0], 2 * logits)
+
+
 def test_a_numpy_function_is_a_processor():
     logits, context = start()
     chain = processors.load(np.tanh)

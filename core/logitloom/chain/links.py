@@ -24,16 +24,27 @@ __all__ = ["FunctionProcessor", "Link", "check_order"]
 _NO_LOGITS = frozenset({"context", "ids", "input_ids", "token_ids", "tokens"})
 
 
+def _wanted(function: Callable[..., Array]) -> list[inspect.Parameter]:
+    """The parameters that a call must give."""
+    try:
+        wanted = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    except ValueError:  # a built-in function of C
+        pass
+    else:
+        names_none = wanted and all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in wanted)
+        # Callable objects of libraries, such as numpy.tanh and modules of PyTorch, may name none of their parameters.
+        if inspect.isroutine(function) or not names_none:
+            return wanted
+    return [inspect.Parameter("logits", inspect.Parameter.POSITIONAL_ONLY)]
+
+
 class FunctionProcessor:
     """A plain function of ``logits`` or ``(logits, context)`` as a stateless processor."""
 
     __slots__ = ("_with_context", "function")
 
     def __init__(self, function: Callable[..., Array]) -> None:
-        try:
-            wanted = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
-        except ValueError:  # a built-in without a signature, such as numpy.tanh
-            wanted = [inspect.Parameter("logits", inspect.Parameter.POSITIONAL_ONLY)]
+        wanted = _wanted(function)
         names = [p.name for p in wanted]
         positional = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in wanted)
         if not positional or not 1 <= len(names) <= 2 or names[0] in _NO_LOGITS or "state" in names:

@@ -52,7 +52,7 @@ _FEW_SETS: Final = 4
 _MOST_SEARCHED: Final = 4096
 _MOST_WALKED: Final = 256
 #: The most work of the transitions of one mask, in units of :attr:`VisitedStates.work`.
-_MOST_WORK: Final = 5000
+_MOST_WORK: Final = 8000
 #: The work after which the cache of visited states is replaced before a walk.
 _MOST_KEPT: Final = 16 * _MOST_WORK
 #: The most work of a mask near a limit on tokens: of the transitions, and of the completions of the states that the
