@@ -8,6 +8,7 @@ import functools
 import inspect
 import math
 import operator
+import re
 import sys
 import types
 import typing
@@ -203,10 +204,13 @@ def require(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> 
         )
 
 
-def _as_list(o: Option, value: Any) -> str:
-    """The remedy for one text where several are expected."""
+def _instead(o: Option, value: Any) -> str:
+    """The remedy for one text where several are expected, and for a compiled pattern where its text is."""
     if isinstance(value, str) and o.type_text.startswith("tuple[str, ...]"):
         return f" Give a list: {[value[:40]]}."
+    if isinstance(value, re.Pattern) and isinstance(value.pattern, str) and "str" in o.type_text:
+        flags = "".join(letter for letter in "aimsx" if value.flags & re.RegexFlag[letter.upper()])
+        return f" Give its text: {(flags and f'(?{flags})') + value.pattern!r:.100}."
     return ""
 
 
@@ -218,7 +222,7 @@ def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
     except (TypeError, ValueError):
         raise OptionTypeError(
             f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r:.100} ({type(value).__name__})."
-            f"{_as_list(o, value)}"
+            f"{_instead(o, value)}"
         ) from None
     if converted is None:
         return converted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,3 +265,12 @@ def test_numbers_outside_the_range_of_logits_are_refused_where_an_option_is_a_nu
 def test_numbers_inside_a_value_of_any_type_are_its_own() -> None:
     schema = {"maximum": 1e39, "enum": [1e300, 10**400]}
     assert check(Everything, {"anything": schema}, "everything") == {"anything": schema}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [(re.compile("a+"), "'a\\+'"), (re.compile("a+", re.IGNORECASE | re.DOTALL), r"'\(\?is\)a\+'")],
+)
+def test_a_compiled_pattern_is_refused_with_the_text_to_give(pattern: re.Pattern[str], text: str) -> None:
+    with pytest.raises(errors.OptionTypeError, match=rf"but is re.compile.* \(Pattern\)\. Give its text: {text}\.$"):
+        processors.load(("regex", {"pattern": pattern}))
