@@ -6,12 +6,13 @@ A server that runs chains itself (mlx-lm, llama.cpp) reads bodies with :func:`as
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from logitloom import processors
-from logitloom.errors import NeedsNotMet
+from logitloom.errors import NeedsNotMet, OptionError
 from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.requests.request_document import KEY, read
 from logitloom_contrib.requests.request_key import require_right_fields, require_right_key
@@ -92,12 +93,23 @@ def _of_tools(body: Mapping[str, Any], chat_template: str | None) -> list[dict[s
     if parallel is not None:
         options["parallel"] = parallel
     if form == "auto":
-        if chat_template is None and choice == "auto":
+        is_told = chat_template is not None and _tells_calls(chat_template)
+        if not is_told and choice == "auto":
             return None  # the model cannot call tools, and need not
-        if chat_template is None:
+        if not is_told:
             raise NeedsNotMet(
                 f"The request has tool_choice {choice!r:.100}, and the model has no chat template that says how calls "
                 f"are written. Start the server with the form's name, such as LOGITLOOM_TOOL_FORMAT=hermes."
             )
         options["chat_template"] = chat_template
     return [{"use": "tool_call", "options": options}]
+
+
+@functools.lru_cache(maxsize=16)
+def _tells_calls(chat_template: str) -> bool:
+    """Whether a chat template says how calls of tools are written."""
+    try:
+        processors.load(("tool_call", {"tools": [{"name": "any"}], "format": "auto", "chat_template": chat_template}))
+    except OptionError:
+        return False
+    return True

@@ -12,6 +12,8 @@ SCHEMA = {
 }
 FORM = {"type": "json_schema", "json_schema": {"name": "number", "schema": SCHEMA}}
 TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
+#: A chat template that tells how calls are written.
+TEMPLATE = 'Answer with <tool_call>{"name": NAME, "arguments": OBJECT}</tool_call>'
 CONSTRAINT = [{"use": "regex", "options": {"pattern": "[0-9]{3}"}}]
 SAMPLER = [{"use": "top_k", "options": {"k": 8}}, {"use": "repetition_penalty", "options": {"penalty": 1.1}}]
 

@@ -13,12 +13,12 @@ from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.requests.request_document import read
 from logitloom_contrib.servers.request_body import asked_chain
 from logitloom_contrib.servers.tool_calls import CallsInText
-from tests.contrib.servers.bodies import CONSTRAINT, FORM, MISPLACED, REFUSED, SAMPLER, TOOL
+from tests.contrib.servers.bodies import CONSTRAINT, FORM, MISPLACED, REFUSED, SAMPLER, TEMPLATE, TOOL
 
 
 def asked(body: dict[str, Any]) -> Any:
     """What a server that runs chains makes of a body."""
-    found = asked_chain(body, chat_template="<tool_call>")
+    found = asked_chain(body, chat_template=TEMPLATE)
     return None if found is None else read(found, Permissions(allow=Permissions().allow | {"tool_call"})).document
 
 
@@ -85,9 +85,12 @@ def test_fields_about_tools_mean_what_they_mean_to_openai() -> None:
             asked({**tools, "tool_choice": "required"})
 
 
-def test_a_model_without_a_chat_template_is_named() -> None:
+@pytest.mark.parametrize("template", [None, "{% for m in messages %}[INST]{{ m['content'] }}[/INST]{% endfor %}"])
+def test_a_model_whose_chat_template_tells_no_calls_need_not_call_tools(template: str | None) -> None:
     with pytest.raises(LogitloomError, match="the model has no chat template.* LOGITLOOM_TOOL_FORMAT=hermes"):
-        asked_chain({"tools": [TOOL], "tool_choice": "required"})
+        asked_chain({"tools": [TOOL], "tool_choice": "required"}, chat_template=template)
+    for choice in ("auto", None):
+        assert asked_chain({"tools": [TOOL], "tool_choice": choice}, chat_template=template) is None
 
 
 def test_a_schema_beside_json_object_is_enforced() -> None:

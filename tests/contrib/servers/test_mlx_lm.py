@@ -33,7 +33,7 @@ from logitloom_plugins.processors.tool_call import ToolCall  # noqa: E402
 from logitloom_plugins.tool_formats.tools import chosen, tools_of  # noqa: E402
 from tests.contrib.engines.conftest import documented  # noqa: E402
 from tests.contrib.requests.records import assert_records_agree  # noqa: E402
-from tests.contrib.servers.bodies import REFUSED, SAMPLER  # noqa: E402
+from tests.contrib.servers.bodies import REFUSED, SAMPLER, TEMPLATE  # noqa: E402
 
 pytestmark = [pytest.mark.mlx, pytest.mark.extras, pytest.mark.filterwarnings("ignore")]
 
@@ -336,8 +336,8 @@ def test_tools_that_a_model_cannot_call_are_left_out_unless_they_are_required(mo
     choices: list[Any] = [{"type": "function", "function": {"name": "look"}}]
     choices.append({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": choices[:1]}})
     for choice in choices:
-        [asked] = asked_chain({"tools": [TOOL, other], "tool_choice": choice}, chat_template="<tool_call>")
+        [asked] = asked_chain({"tools": [TOOL, other], "tool_choice": choice}, chat_template=TEMPLATE)
         call = ToolCall(**asked["options"] | {"format": "hermes"})
         assert [tool.name for tool in chosen(tools_of(call.tools), call.choice).tools] == ["look"]
     with pytest.raises(NeedsNotMet, match=r"in 'logitloom' \('regex'\) and in 'tools'"):
-        asked_chain({"tools": [TOOL], "tool_choice": "required", "logitloom": DIGITS}, chat_template="<tool_call>")
+        asked_chain({"tools": [TOOL], "tool_choice": "required", "logitloom": DIGITS}, chat_template=TEMPLATE)
