@@ -36,6 +36,8 @@ from logitloom_contrib.servers.tool_calls import CallsInText, numbered
 __all__ = ["ChainHandler", "install", "main", "run"]
 
 LOG: Final = logging.getLogger("logitloom.mlx_lm")
+#: The logarithm of the probability that a forbidden token is said to have.
+_LEAST_LOGPROB: Final = -9999.0
 #: Seconds for which a request waits for the model to be loaded.
 _PATIENCE: Final = 600
 
@@ -103,6 +105,11 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
 
     def generate_response(self, text: str, finish_reason: Any, *given: Any, **more: Any) -> Any:
         """The library's answer or piece of one, with the calls that the text says where the library reads none."""
+        # JSON has no infinity, and the protocol writes this number for tokens that do not occur.
+        more["top_tokens"] = [
+            tuple({**each, "logprob": max(each["logprob"], _LEAST_LOGPROB)} for each in place)
+            for place in more.get("top_tokens") or ()
+        ]
         if self._calls is None or not self.object_type.startswith("chat.completion"):
             return super().generate_response(text, finish_reason, *given, **more)
         text = self._calls.add(text)

@@ -166,7 +166,7 @@ def _of_type(source: Any) -> Any:
             }
             return _of_class(create_model(source.__name__, **fields))
         return _of_class(TypeAdapter(source))
-    except PydanticSchemaGenerationError as error:
+    except (AttributeError, PydanticSchemaGenerationError) as error:  # the former of an object in place of its class
         raise _unreadable(source) from error
     except (PydanticUserError, NameError) as error:
         raise _unreadable(source, getattr(error, "message", str(error))) from error

@@ -250,6 +250,19 @@ def test_the_client_of_the_protocol_reads_errors_and_counts(address: str) -> Non
     assert joined.usage.completion_tokens == whole.usage.completion_tokens
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_probabilities_of_forbidden_tokens_are_numbers_of_json(address: str, stream: bool) -> None:
+    asked = {"logprobs": True, "top_logprobs": 4, "stream": stream, "logitloom": DIGITS}
+    data = json.dumps({"prompt": "12 birds", "max_tokens": 20, "temperature": 0.0} | asked).encode()
+    request = urllib.request.Request(f"{address}/v1/completions", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        told = answer.read().decode()
+    assert "Infinity" not in told
+    if not stream:
+        places = json.loads(told)["choices"][0]["logprobs"]["content"]
+        assert min(each["logprob"] for place in places for each in place["top_logprobs"]) == -9999.0
+
+
 def test_a_class_becomes_an_object_as_the_documentation_shows(address: str) -> None:
     pytest.importorskip("pydantic", reason="the package pydantic is not installed")
     code = documented("structured-output.md", __file__, "pydantic").replace("http://localhost:8080", address)

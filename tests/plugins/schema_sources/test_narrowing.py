@@ -275,6 +275,11 @@ def listed(*parts: int, **named: int) -> None:
     """Takes arguments without and with names."""
 
 
+def test_an_object_in_place_of_its_class_is_refused_with_what_to_give() -> None:
+    with pytest.raises(OptionError, match=r"Visit\(at=.* cannot be read as a JSON Schema\. Give a dict.* a dataclass"):
+        schema_of(Visit(datetime.datetime(2026, 1, 1)))
+
+
 def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason() -> None:
     for function, part in (
         (lost, "name 'Lost' is not defined"),
