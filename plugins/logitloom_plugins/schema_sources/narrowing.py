@@ -65,8 +65,8 @@ _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
 #: Keywords of keys that say nothing of names, or that pydantic writes elsewhere.
 _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
-#: Names of this length and a format are not counted: the automaton of both would be too large.
-_LONG_NAME: Final = 1000
+#: Letters of addresses are not counted so far: with a count, a name or a string without quotes has too many states.
+_LONG_ADDRESS: Final = 1000
 #: So many multiples are listed as names, so large is a whole number as a name, and so many digits may follow a point
 #: where no number is given.
 _MOST_KEYS: Final = 1000
@@ -183,9 +183,6 @@ def _named(generator: Any, found: dict[str, Any], schema: dict[str, Any]) -> dic
             names = {keyword: each for keyword, each in keys.items() if keyword not in _OF_KEYS}
         if names:
             found["propertyNames"] = names
-    names = found.get("propertyNames", {})
-    if "format" in names and names.get("maxLength", 0) >= _LONG_NAME:
-        del names["maxLength"]
     return found
 
 
@@ -253,6 +250,8 @@ def _beyond(day: int, extreme: int) -> Iterator[str]:
 
 def _url(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """The addresses of a type, with a host; in some usual schemes also those without a host, where any may come."""
+    if found.get("maxLength", 0) >= _LONG_ADDRESS:
+        del found["maxLength"]
     schemes = schema.get("allowed_schemes")
     scheme, more = ("|".join(map(re.escape, schemes)), "") if schemes else (_SCHEME, f"|(?:{_HOSTLESS}):")
     _add(found, {"pattern": rf"^(?:(?:{scheme})://{_HOST}(?::[1-9][0-9]{{0,3}})?(?:[/?#]|$){more})"})

@@ -339,11 +339,15 @@ def pay(amount: decimal.Decimal, shares: dict[int, bool], *, at: datetime.dateti
     """Pay an amount."""
 
 
+def fetch(url: pydantic.HttpUrl) -> None:
+    """Fetch a page."""
+
+
 @pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "pythonic"])
 def test_a_call_of_a_function_has_arguments_that_the_function_takes(form: str) -> None:
-    options = {"tools": [weather, pay], "format": form, "choice": "required"}
+    options = {"tools": [weather, pay, fetch], "format": form, "choice": "required"}
     chain = processors.load(("tool_call", options), tokenizer=WORDS)
-    functions = {"weather": pydantic.validate_call(weather), "pay": pydantic.validate_call(pay)}
+    functions = {each.__name__: pydantic.validate_call(each) for each in (weather, pay, fetch)}
     called = set()
     for text in _texts(("tool_call", options), 12, 300):
         for call in read_value(chain, text.decode(errors="replace")):
