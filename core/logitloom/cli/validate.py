@@ -6,9 +6,11 @@ With ``--prefix`` it reads a text under them.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +38,8 @@ EXAMPLES = """examples:
 """
 
 _GRAMMAR_ENGINES: Final = "grammars"
+#: What is told of a part of a schema that an engine does not support.
+_PROBLEM: Final = ("keyword", "pointer", "reason")
 #: Seconds of processor time for counting states, which are without end in a schema that allows any value.
 _COUNTING_SECONDS: Final = 1.0
 
@@ -79,18 +83,19 @@ def run(arguments: argparse.Namespace) -> int:
         told = check_prefix(name, options, arguments.prefix)
         print(json.dumps(told, ensure_ascii=False) if arguments.json else show_prefix(told, arguments.prefix))
         return 0 if told["prefix"] else 1
-    vocabulary = None if arguments.model is None else _vocabulary(arguments.model)
+    read = functools.cache(lambda: None if arguments.model is None else _vocabulary(arguments.model))
     wanted = str(options.pop("engine", "auto"))
-    found = [_tried(name, options, engine, vocabulary) for engine in _engines(name)]
+    found = [_tried(name, options, engine, read) for engine in _engines(name)]
     runs = [told["engine"] for told in found if told["runs"]]
     errors = {told["error"] for told in found if not told["runs"] and told["installed"]}
     if not runs and all(not told["problems"] for told in found):
-        by_itself = _tried(name, options, "auto", vocabulary).get("error")
+        by_itself = _tried(name, options, "auto", read).get("error")
         if errors == {by_itself}:
             raise OptionError(by_itself)  # nothing that an engine had to decide
     chosen = _chosen(name, options, wanted, runs)
     told = {"file": arguments.file, "processor": name, "engine": chosen, "engines": found}
-    if vocabulary is not None and runs:
+    vocabulary = read() if runs else None
+    if vocabulary is not None:
         told |= {"vocabulary": vocabulary.name, "vocabulary_size": vocabulary.size}
     if arguments.json:
         print(json.dumps(told, indent=2, ensure_ascii=False))
@@ -113,8 +118,12 @@ def _engines(name: str) -> list[str]:
     return [choice for choice in dict.fromkeys(choices) if choice != "auto"]
 
 
-def _tried(name: str, options: dict[str, Any], engine: str, vocabulary: Vocabulary | None) -> dict[str, Any]:
-    """What came of compiling with one engine, and of the first mask for a vocabulary."""
+def _tried(name: str, options: dict[str, Any], engine: str, read: Callable[[], Vocabulary | None]) -> dict[str, Any]:
+    """What came of compiling with one engine, and of the first mask for the vocabulary that a function reads.
+
+    Raises:
+        LogitloomError: the vocabulary cannot be read, which is no engine's fault.
+    """
     told: dict[str, Any] = {"engine": engine, "runs": False, "installed": False}
     try:
         # Whatever is imported on the way belongs to the installation, not to the schema.
@@ -124,6 +133,10 @@ def _tried(name: str, options: dict[str, Any], engine: str, vocabulary: Vocabula
         begin = time.perf_counter()
         chain = processors.load([name, {**options, "engine": engine}])
         told["compile_ms"] = _ms(begin)
+    except LogitloomError as error:
+        return told | _refusal(error)
+    vocabulary = read()
+    try:
         if vocabulary is not None:
             # Once for what belongs to the vocabulary, and once for what belongs to the schema.
             _first_mask(processors.load([name, {**options, "engine": engine}]), vocabulary)
@@ -132,12 +145,13 @@ def _tried(name: str, options: dict[str, Any], engine: str, vocabulary: Vocabula
         told |= sizes(most_seconds=_COUNTING_SECONDS) if sizes is not None else {}
         told["runs"] = True
     except LogitloomError as error:
-        told["error"] = str(error)
-        told["problems"] = [
-            {"keyword": keyword, "pointer": pointer, "reason": reason}
-            for keyword, pointer, reason in getattr(error, "problems", ())
-        ]
+        return told | _refusal(error)
     return told
+
+
+def _refusal(error: LogitloomError) -> dict[str, Any]:
+    problems = getattr(error, "problems", ())
+    return {"error": str(error), "problems": [dict(zip(_PROBLEM, each, strict=True)) for each in problems]}
 
 
 def _first_mask(chain: Chain, vocabulary: Vocabulary) -> dict[str, Any]:
