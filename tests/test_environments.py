@@ -73,3 +73,13 @@ def test_the_workflow_runs_the_pythons_that_the_package_names() -> None:
     }
     assert set(re.findall(r"\"(3\.\d+)\"", workflow)) == named
     assert all(system in workflow for system in ("ubuntu-", "macos-", "windows-"))
+
+
+def test_the_least_versions_that_are_declared_are_those_that_are_tested() -> None:
+    text = (ROOT / "tests" / "lowest_constraints.txt").read_text(encoding="utf-8")
+    tested = dict(re.findall(r"^([\w-]+)==([\w.]+)$", text, re.MULTILINE))
+    project, extras = PROJECT["project"], section("testenv:lowest")["extras"].split()
+    wanted = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    for line in wanted:
+        name, least = re.findall(r"^([\w-]+)(?:\[\w+\])?>=([\w.]+)", line)[0]
+        assert re.fullmatch(rf"{re.escape(least)}(\.0)*", tested[name]), f"{line}, but {tested[name]} is tested"

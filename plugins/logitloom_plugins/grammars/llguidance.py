@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache, cached_property
+from importlib.metadata import version
 from typing import Any, Final
 
 import llguidance
@@ -33,7 +34,7 @@ from logitloom_plugins.grammars.tokens_read import TokensRead
 
 __all__ = ["LLGuidance", "LLGuidanceGrammar", "engine_tokenizer"]
 
-_NAME: Final = f"The engine llguidance {llguidance.__version__}"
+_NAME: Final = f"The engine llguidance {version('llguidance')}"
 _UNLIMITED_SCHEMA: Final = (
     "The engine llguidance does not tell how far the end of a JSON text is; the engine 'table' does, where it runs a "
     "schema."

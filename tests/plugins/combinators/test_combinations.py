@@ -256,7 +256,9 @@ def test_a_search_without_bound_is_refused() -> None:
 
     assert allowed(until(";", Counting()), b"((")[0] == {b"(", b")"}
     with pytest.raises(BudgetExceeded, match="constraints in one part of 'until' have more than"):
-        start(until(";", Counting(), ("bad_words", {"phrases": ["()()"]})))
+        start(until(";", Counting(), ("regex", {"pattern": "[()]{200,}"})))
+    # What a few bytes complete needs no search.
+    assert allowed(until(";", Counting(), ("bad_words", {"phrases": ["()()"]})), b"((")[0] == {b"(", b")"}
 
 
 class _Depth(ByteAutomaton):

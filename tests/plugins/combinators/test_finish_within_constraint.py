@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom.automata import AhoCorasick, Budget, TokenAutomaton, compile_pattern
-from logitloom.constraints import FINISHED, ConstraintMemory, LongestTokens, lift
+from logitloom.automata import AhoCorasick, Budget, DenseAutomaton, TokenAutomaton, compile_pattern
+from logitloom.constraints import FINISHED, ConstraintMemory, LongestTokens, State, lift
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.combinators import FinishWithin
@@ -195,7 +195,11 @@ def test_too_small_a_budget_names_the_least():
 
 
 def test_what_cannot_be_told_is_refused():
-    inner = lift(automaton("bca", FEW).automaton(), FEW)  # no token of one byte begins a text
+    class Silent(DenseAutomaton):
+        def completion(self, state: State) -> None:
+            """No text is told, and no token of one byte begins one."""
+
+    inner = lift(Silent(automaton("bca", FEW).automaton().dfa), FEW)
     assert inner.least_tokens(inner.start()) is None
     with pytest.raises(ValueError, match="it is unknown how many tokens this constraint needs"):
         FinishWithin(inner, 9)

@@ -216,6 +216,10 @@ def test_a_reference_to_an_anchor_is_followed() -> None:
     [
         ({"type": "string", "pattern": "b+$"}, ["b", "xabb"], ["", "bx"]),
         ({"type": "string", "minLength": 2, "maxLength": 3}, ["éé", "abc"], ["a", "abcd"]),
+        ({"type": "string", "maxLength": 2083}, ["", "é" * 2083], ["a" * 2084]),
+        ({"type": "string", "minLength": 300, "maxLength": 2000}, ["<" * 300], ["<" * 299]),
+        ({"type": "string", "format": "email", "maxLength": 254}, ["a@b.org"], ["a", f"{'a' * 64}@{'b.' * 99}org"]),
+        ({"type": "string", "format": "uri", "minLength": 9, "maxLength": 2083}, ["ab://c.org"], ["ab://c.o", "/x"]),
         ({"type": "string", "pattern": r"^\d+$"}, ["12"], ["١٢"]),
         ({"type": "string", "format": "date"}, ["2024-02-29"], ["", "2023-02-29"]),
         ({"type": "string", "minLength": 2, "not": {"const": "ab"}}, ["ac", "abc"], ["a", "ab"]),

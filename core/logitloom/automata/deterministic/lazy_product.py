@@ -1,7 +1,8 @@
 """Lazy unions and intersections of automata over bytes: product states are computed when they are visited.
 
 A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
-In an intersection some states cannot be completed; a search at construction finds the states that can be completed. An
+In an intersection some states cannot be completed. Mostly one automaton's completion of a text satisfies the others,
+too, here or a few bytes further. Where this decides nothing, a search of the whole product does, at most once. An
 automaton whose states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search.
 A set of positions can be completed exactly if one of its positions can. So the search visits tuples of positions; their
 number is at most the product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
@@ -29,8 +30,11 @@ from logitloom.host.hookspecs import TextEnd
 
 __all__ = ["IntersectedAutomaton", "UnionAutomaton", "common_classes"]
 
-#: The largest number of transitions that the search visits, which takes about a second.
+#: The largest number of transitions that the search visits at construction, which takes about a second, and later.
 _MOST_STEPS: Final = 600_000
+_MOST_STEPS_LATER: Final = 20_000
+#: The largest number of states around one state at which completions are tried.
+_FEW_TRIED: Final = 64
 #: Number of states for which the product remembers whether an accepting state can be reached.
 _REMEMBERED: Final = 1 << 16
 
@@ -107,9 +111,12 @@ class IntersectedAutomaton(_LazyProduct):
         automata: at least two.
         subject: the name of the automata in messages.
 
+    A state of which neither completions nor the search of the whole product decide, because the product is too large,
+    counts as one that cannot be completed.
+
     Raises:
         OptionError: if the intersection is empty.
-        BudgetExceeded: if a bounded search cannot decide which states can be completed.
+        BudgetExceeded: if a bounded search cannot decide whether the intersection is empty.
 
     Example:
         >>> from logitloom.automata import DenseAutomaton, compile_pattern
@@ -127,30 +134,51 @@ class IntersectedAutomaton(_LazyProduct):
         #: Per tuple that the search visited, whether it can be completed. Later results are cached in ``_known``.
         self._found: dict[States, bool] = {}
         self._known: dict[States, bool] = {}
-        self._search(subject)
+        self._subject = subject
+        #: Whether the whole product was searched, or is too large for it.
+        self._searched = self._too_large = False
+        if self._has_borders or not self._decided(tuple(automaton.start() for automaton in automata)):
+            self._search(_MOST_STEPS)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_known": {}}
 
     def completion(self, state: State) -> bytes | None:
         """The completion of one of the automata that all others accept, too."""
-        parts: States = state  # type: ignore[assignment]
+        parts = _parts(state)
         if self._has_borders:
             return None
         for automaton, part in zip(self.automata, parts, strict=True):
             text = automaton.completion(part)
-            reached: State | None = state
+            reached: States | None = parts
             for byte in text or b"":
-                reached = None if reached is None else self.step(reached, byte)
+                reached = None if reached is None else self._stepped(reached, byte)
             if text is not None and reached is not None and self.accepts(reached):
                 return text
         return None
 
-    def _search(self, subject: str) -> None:
+    def _decided(self, states: States) -> bool | None:
+        """Whether a tuple can be completed, from the completions at this tuple and at those after it; ``None`` if a few
+        tuples do not tell.
+        """
+        reached, queue = {states}, [states]
+        for state in queue:
+            if self.completion(state) is not None:
+                return True
+            for byte in self._bytes:
+                after = self._stepped(state, byte)
+                if after is not None and after not in reached:
+                    reached.add(after)
+                    queue.append(after)
+            if len(queue) > _FEW_TRIED:
+                return None
+        return False
+
+    def _search(self, most_steps: int) -> None:
         """Find the completable tuples: visit all reachable ones, then search backwards from the accepting ones."""
         start = tuple(automaton.start() for automaton in self.automata)
         before: dict[States, list[States]] = {part: [] for part in self._split(start)}
-        queue, tracker = [*before], BudgetTracker(None, f"the {subject}")
+        queue, tracker = [*before], BudgetTracker(None, f"the {self._subject}")
         for number, state in enumerate(queue):
             if number % 256 == 0:
                 tracker.check_time()
@@ -168,10 +196,10 @@ class IntersectedAutomaton(_LazyProduct):
                             queue.append(part)
                         if found == ended:
                             before[part].append(state)
-            if len(queue) * len(self._bytes) > _MOST_STEPS:
+            if len(queue) * len(self._bytes) > most_steps:
                 raise BudgetExceeded(
-                    f"The {subject} have more than {len(queue) - 1} states together, too many to find the texts that "
-                    f"satisfy all. Write them as one constraint."
+                    f"The {self._subject} have more than {len(queue) - 1} states together, too many to find the texts "
+                    f"that satisfy all. Write them as one constraint."
                 )
         live = {state for state in queue if self.accepts(state)}
         queue = [*live]
@@ -180,9 +208,9 @@ class IntersectedAutomaton(_LazyProduct):
                 if earlier not in live:
                     live.add(earlier)
                     queue.append(earlier)
-        self._found = {state: state in live for state in before}
+        self._found, self._searched = {state: state in live for state in before}, True
         if not self._can_end(start):
-            raise OptionError(f"No text satisfies all {subject}. Leave one out.")
+            raise OptionError(f"No text satisfies all {self._subject}. Leave one out.")
 
     def _split(self, states: States) -> Iterator[States]:
         return product(*[one.alternatives(part) for one, part in zip(self.automata, states, strict=True)])
@@ -191,6 +219,16 @@ class IntersectedAutomaton(_LazyProduct):
         """Whether a text can be completed from a tuple of states, which may be sets that the search did not visit."""
         known = self._found.get(states)
         known = self._known.get(states) if known is None else known
+        if known is None and not self._searched:
+            known = self._decided(states)
+            if known is None and not self._too_large:
+                try:
+                    self._search(_MOST_STEPS_LATER)
+                except BudgetExceeded:
+                    self._too_large = True
+                else:
+                    return self._can_end(states)
+            self._known[states] = known = bool(known)
         if known is None:
             parts = [*self._split(states)]
             if parts == [states]:
@@ -201,9 +239,9 @@ class IntersectedAutomaton(_LazyProduct):
                 known = any(
                     self._found.get(part) or (part not in self._found and self._can_end(part)) for part in parts
                 )
-            if len(self._known) >= _REMEMBERED:
-                self._known = {}
             self._known[states] = known
+        if len(self._known) >= _REMEMBERED:
+            self._known = {}
         return known
 
     @cached_property

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.automata import (
+    DenseAutomaton,
     Dfa,
     IntersectedAutomaton,
     LazyDfa,
@@ -136,6 +137,45 @@ def test_a_search_without_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(BudgetExceeded, match="automata of this intersection have more than .* states together"):
         intersection(Counter(), lazy("(?s:.*)"))
+
+
+def test_completions_decide_where_the_product_is_too_large_to_be_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logitloom.automata.deterministic.lazy_product._MOST_STEPS", 0)
+    monkeypatch.setattr("logitloom.automata.deterministic.lazy_product._MOST_STEPS_LATER", 0)
+    no_tag = DenseAutomaton(compile_pattern("(?:[^<]|<[^/])*<?"))
+    found = IntersectedAutomaton([no_tag, DenseAutomaton(compile_pattern("(?s).{2,2000}"))])
+    for text, lives, ends in (
+        ("", True, False),
+        ("é<", True, True),
+        ("</", False, False),
+        ("a<" * 1000, True, True),
+        ("a" * 2001, False, False),
+    ):
+        state = read(found, text.encode())
+        assert (state is not None) == lives
+        assert (state is not None and found.accepts(state)) == ends
+    # Each third character must be "<", and the last one: three bytes further the completions agree.
+    sparse = IntersectedAutomaton([no_tag, DenseAutomaton(compile_pattern("(?:..<)*"))])
+    reached = {length: read(sparse, b"ab<ab<ab"[:length]) for length in range(8)}
+    assert [length for length, at in reached.items() if at is not None and sparse.accepts(at)] == [0, 3, 6]
+    # Where neither the completions nor a search tell, the state counts as dead.
+    wanted = "(?:|[ab]{50}a[ab]{19}b[ab]{30})", "(?:|[ab]{60}a[ab]{19}b[ab]{20})"
+    far = [DenseAutomaton(compile_pattern(pattern)) for pattern in wanted]
+    assert read(IntersectedAutomaton(far), b"") is not None
+    assert read(IntersectedAutomaton(far), b"a") is None
+    monkeypatch.undo()
+    assert read(IntersectedAutomaton(far), b"a") is not None
+
+
+@pytest.mark.parametrize("pattern", ["ab|cd*ef", "[a-c]{2}é?", "", "(?:ab)*", "a{3,5}|b"])
+def test_a_whole_automaton_tells_a_shortest_text_of_each_state(pattern: str) -> None:
+    automaton = DenseAutomaton(compile_pattern(pattern))
+    for state in range(automaton.dfa.states):
+        text = automaton.completion(state)
+        assert text is not None
+        assert automaton.dfa.accepting[automaton.dfa.walk(text, state)]
+        shorter = [bytes(b) for length in range(len(text)) for b in itertools.product(b"abcdef\xc3\xa9", repeat=length)]
+        assert not any((at := automaton.dfa.walk(b, state)) >= 0 and automaton.dfa.accepting[at] for b in shorter)
 
 
 def test_fsm_takes_lazy_automata() -> None:
