@@ -124,6 +124,7 @@ def _read(name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The header and the arrays of a file, after the comparison of their checksum."""
     safetensors = _safetensors()
     try:
+        os.fsencode(name)  # earlier releases of safetensors than 0.8 panic at half a surrogate pair
         with safetensors.safe_open(name, framework="numpy") as file:
             header = json.loads((file.metadata() or {}).get("logitloom", "{}"))
             _check_version(header, name)
