@@ -18,7 +18,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,6 +125,14 @@ class IntersectedAutomaton(_LazyProduct):
         >>> both.step(state, ord("a")) is None, both.accepts(both.step(state, ord("b")))
         (True, True)
     """
+
+    #: Whether an automaton counts tokens.
+    _has_borders: ClassVar[bool] = False
+
+    def __new__(cls, automata: Sequence[ByteAutomaton] = (), subject: str = "") -> IntersectedAutomaton:
+        """An object of the subclass for automata that count tokens, if one of the automata does."""
+        counts = any(type(automaton).token_border is not ByteAutomaton.token_border for automaton in automata)
+        return object.__new__(_CountingIntersection if counts else cls)
 
     def __init__(self, automata: Sequence[ByteAutomaton], subject: str = "automata of this intersection") -> None:
         super().__init__(automata)
@@ -244,10 +252,6 @@ class IntersectedAutomaton(_LazyProduct):
             self._known = {}
         return known
 
-    @cached_property
-    def _has_borders(self) -> bool:
-        return any(type(automaton).token_border is not ByteAutomaton.token_border for automaton in self.automata)
-
     def step(self, state: State, byte: int) -> State | None:
         """The tuple of next states, if acceptance is reachable from it; else ``None``."""
         after = self._stepped(_parts(state), byte)
@@ -274,11 +278,6 @@ class IntersectedAutomaton(_LazyProduct):
         """Whether the text must end in one of the automata."""
         return any(automaton.must_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True))
 
-    def token_border(self, state: State) -> State | None:
-        """The states of all automata after a token border, if acceptance is reachable from them; else ``None``."""
-        after = self._bordered(_parts(state)) if self._has_borders else _parts(state)
-        return after if after is not None and self._can_end(after) else None
-
     def _bordered(self, states: States) -> States | None:
         reached = []
         for automaton, state in zip(self.automata, states, strict=True):
@@ -292,6 +291,17 @@ class IntersectedAutomaton(_LazyProduct):
         """The end according to an automaton whose text has ended; if none has ended, the end that holds most bytes."""
         found = [automaton.text_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True)]
         return max(found, key=lambda end: (end.finished, end.hold))
+
+
+class _CountingIntersection(IntersectedAutomaton):
+    """An intersection with automata that count tokens."""
+
+    _has_borders = True
+
+    def token_border(self, state: State) -> State | None:
+        """The states of all automata after a token border, if acceptance is reachable from them; else ``None``."""
+        after = self._bordered(_parts(state))
+        return after if after is not None and self._can_end(after) else None
 
 
 def _parts(state: State) -> States:

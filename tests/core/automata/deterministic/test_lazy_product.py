@@ -167,6 +167,23 @@ def test_completions_decide_where_the_product_is_too_large_to_be_searched(monkey
     assert read(IntersectedAutomaton(far), b"a") is not None
 
 
+class NoTokenAtTheStart(DenseAutomaton):
+    def token_border(self, state: State) -> State | None:
+        return state if state != self.dfa.start else None
+
+
+def test_an_intersection_counts_tokens_only_if_one_of_its_automata_does() -> None:
+    plain, counting = DenseAutomaton(compile_pattern("a*b?")), NoTokenAtTheStart(compile_pattern("[ab]*c?"))
+    assert type(IntersectedAutomaton([plain, plain])).token_border is ByteAutomaton.token_border
+    both: Any = pickle.loads(pickle.dumps(IntersectedAutomaton([plain, counting])))
+    nested = IntersectedAutomaton([plain, both])
+    for automaton in (both, nested):
+        assert type(automaton).token_border is not ByteAutomaton.token_border
+        assert automaton.token_border(automaton.start()) is None
+        # The second automaton is at its start again after each letter.
+        assert automaton.token_border(read(automaton, b"a")) is None
+
+
 @pytest.mark.parametrize("pattern", ["ab|cd*ef", "[a-c]{2}é?", "", "(?:ab)*", "a{3,5}|b"])
 def test_a_whole_automaton_tells_a_shortest_text_of_each_state(pattern: str) -> None:
     automaton = DenseAutomaton(compile_pattern(pattern))
