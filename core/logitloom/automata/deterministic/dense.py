@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.dfa import Dfa
-from logitloom.automata.deterministic.reach import steps_to
+from logitloom.automata.deterministic.reach import first_steps, steps_to
 from logitloom.contract import ByteAutomaton, State
 from logitloom.host.hookspecs import TextEnd
 
@@ -62,7 +62,7 @@ class DenseAutomaton(ByteAutomaton):
     def completion(self, state: State) -> bytes | None:
         """One shortest text to the end; ``None`` if there is none."""
         number: int = state  # type: ignore[assignment]
-        left, toward = self._left, self._toward
+        left, toward = self._shortest
         if left[number] < 0:
             return None
         text = bytearray()
@@ -72,19 +72,12 @@ class DenseAutomaton(ByteAutomaton):
         return bytes(text)
 
     @cached_property
-    def _left(self) -> list[int]:
-        """Per state the bytes of a shortest text to the end, -1 if there is none."""
-        left: list[int] = steps_to(self.dfa.next, self.dfa.accepting | self.closing).tolist()
-        return left
-
-    @cached_property
-    def _toward(self) -> list[int]:
-        """Per state the first byte of a shortest text to the end."""
-        columns, first = np.unique(self.dfa.byte_class, return_index=True)
-        left, following = np.asarray(self._left), self.dfa.next[:, columns]
-        nearer = (following >= 0) & (left.take(np.maximum(following, 0)) == left[:, None] - 1)
-        toward: list[int] = first.take(nearer.argmax(axis=1)).tolist()
-        return toward
+    def _shortest(self) -> tuple[list[int], list[int]]:
+        """Per state the bytes of a shortest text to the end, -1 if there is none, and the first byte of that text."""
+        columns, byte_of = np.unique(self.dfa.byte_class, return_index=True)
+        table = self.dfa.next[:, columns]
+        left = steps_to(table, self.dfa.accepting | self.closing)
+        return left.tolist(), byte_of.take(first_steps(table, left)).tolist()
 
     @cached_property
     def _columns(self) -> list[int]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import by_key, members
 
-__all__ = ["ends_reachable", "reachable", "steps_to"]
+__all__ = ["ends_reachable", "first_steps", "reachable", "steps_to"]
 
 #: Distances that are found by sweeps of the whole table, before edges are sorted by their targets: most automata have
 #: few distances, and some have as many as states.
@@ -53,6 +53,18 @@ def steps_to(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.in
         steps[left[near]] = distance
         left = left[~near]
     return _by_predecessors(table, left, steps, distance)[:-1]
+
+
+def first_steps(table: NDArray[np.int32], steps: NDArray[np.int32]) -> NDArray[np.intp]:
+    """``[states]``: the first column with which a shortest way to the goal begins; 0 where there is no such column.
+
+    Args:
+        table: ``[states, columns]``, the next states; entries below 0 are dead.
+        steps: ``[states]``, as :func:`steps_to` gives them.
+    """
+    nearer = (table >= 0) & (steps.take(np.maximum(table, 0)) == steps[:, None] - 1)
+    first: NDArray[np.intp] = nearer.argmax(axis=1)
+    return first
 
 
 def _one_by_one(

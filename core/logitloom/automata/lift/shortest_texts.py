@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.deterministic.reach import steps_to
+from logitloom.automata.deterministic.reach import first_steps, steps_to
 from logitloom.automata.lift.trie import Trie
 from logitloom.automata.patterns.utf8 import DEAD
 
@@ -31,7 +31,7 @@ def tokens_of_shortest_texts(
         read: ``[n]``, the bytes.
         left: ``[states]``, the bytes of a shortest text from each state, -1 if there is none.
     """
-    first = ((steps != DEAD) & (left.take(np.maximum(steps, 0)) == left[:, None] - 1)).argmax(axis=1)
+    first = first_steps(steps, left)
     byte, then = read.take(first), steps[np.arange(len(steps)), first]
     keys = (trie.parent[1:].astype(np.int64) << 8) | trie.byte[1:]
     origin = (left > 0).nonzero()[0]
