@@ -60,7 +60,7 @@ def token_ids(value: Any, name: str) -> tuple[int, ...]:
 
 
 def rows_of_ids(value: Any, name: str) -> NDArray[Any]:
-    """Token ids ``[rows, length]`` on the host, of an array of any library on any device.
+    """Token ids ``[rows, length]`` on the host, also of a tensor of PyTorch on a device.
 
     Raises:
         InvalidContext: the value is no array of whole numbers with two axes.

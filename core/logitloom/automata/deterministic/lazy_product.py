@@ -1,8 +1,8 @@
 """Lazy unions and intersections of automata over bytes: product states are computed when they are visited.
 
 A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
-In an intersection some states cannot be completed. Mostly one automaton's completion of a text satisfies the others,
-too, here or a few bytes further. Where this decides nothing, a search of the whole product does, at most once. An
+In an intersection some states cannot be completed. A state can be completed if all automata accept the completion of
+one of them, at the state or a few bytes after it. If no completion decides, one search of the whole product does. An
 automaton whose states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search.
 A set of positions can be completed exactly if one of its positions can. So the search visits tuples of positions; their
 number is at most the product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
@@ -107,12 +107,12 @@ class UnionAutomaton(_LazyProduct):
 class IntersectedAutomaton(_LazyProduct):
     """The intersection of several automata. A state is a tuple of their states from which acceptance is reachable.
 
+    If neither completions nor the search of the product decide about a state, because the product is too large, the
+    state counts as dead.
+
     Args:
         automata: at least two.
         subject: the name of the automata in messages.
-
-    A state of which neither completions nor the search of the whole product decide, because the product is too large,
-    counts as one that cannot be completed.
 
     Raises:
         OptionError: if the intersection is empty.
