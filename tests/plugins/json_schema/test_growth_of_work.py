@@ -62,6 +62,29 @@ def test_names_that_ask_for_one_another_make_few_plans(monkeypatch: pytest.Monke
     assert found[1] < 3 * found[0]
 
 
+def late_kind(count: int) -> dict[str, Any]:
+    """One condition per kind, each in the ``else`` of the one before; the kind comes last."""
+    schema: dict[str, Any] = {"required": ["end"]}
+    for index in reversed(range(count)):
+        condition = {"properties": {"kind": {"const": f"k{index}"}}, "required": ["kind"]}
+        schema = {"if": condition, "then": {"required": [f"t{index}"]}, "else": schema}
+    return {"properties": dict.fromkeys([*(f"t{i}" for i in range(count)), "end", "kind"], True), **schema}
+
+
+def test_names_before_the_one_that_must_come_are_left_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, omit = [], objects.omit
+    monkeypatch.setattr(objects, "omit", lambda *given: asked.append(given) or omit(*given))
+    found = []
+    for count in (20, 80):
+        machine = compile_schema(late_kind(count))
+        asked.clear()
+        assert accepts(machine, '{"t3":1,"kind":"k3"}')
+        found.append(len(asked))
+        assert accepts(machine, '{"t3":1,"end":1}')
+        assert not accepts(machine, '{"t3":1,"kind":"k4"}')
+    assert found[1] <= 5 * found[0]
+
+
 def test_the_completion_of_one_of_many_names_omits_each_name_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of alternatives, the names before one that comes are omitted one by one: once for all names that may come."""
     omitted, skip = [], objects.skip

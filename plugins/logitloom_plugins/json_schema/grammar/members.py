@@ -35,6 +35,8 @@ TruthVector = tuple[bool, ...]
 #: The type that makes the plans of frames, and the type of the frames.
 Plans = TypeVar("Plans", contravariant=True)
 Container = TypeVar("Container")
+#: Up to so many atoms are looked up in a tuple, more in a set.
+_FEW = 4
 
 
 class ValueConstraint(NamedTuple):
@@ -135,7 +137,8 @@ def settled(
     if soft is False:
         return None
     hard, soft = split(soft, hard_kinds, frame.soft)
-    new = tuple([atom for atom in hard if atom not in frame.plan.hard])
+    before = frozenset(frame.plan.hard) if len(hard) > _FEW else frame.plan.hard
+    new = tuple([atom for atom in hard if atom not in before])
     return new, soft, tuple([substitute(extra, value, names) for extra in frame.extras])
 
 

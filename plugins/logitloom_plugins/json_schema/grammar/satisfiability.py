@@ -441,10 +441,7 @@ class Satisfiability:
             self._count_work("open objects and arrays")
             plan, ahead = current.plan, objects.omit(self, current, objects.next_required(current))
             if ahead is None:
-                # Searches from the frames between, each of which leaves out one name more, come by here.
-                between = self._leaving_out(current)
-                way += between
-                ahead = between[-1]
+                ahead = self._leaving_out(current)
                 if self._known.get(ahead):
                     break
             if ahead.position < len(plan.names):
@@ -458,15 +455,21 @@ class Satisfiability:
         self._known.update(dict.fromkeys([*way, current], True))
         return True
 
-    def _leaving_out(self, frame: ObjectFrame) -> list[ObjectFrame]:
-        """A frame, and those after one more declared name is left out each, until one must come or a frame is known."""
-        found = [frame]
-        while not self._known.get(found[-1]):
-            following = objects.skip(self, found[-1])
+    def _leaving_out(self, frame: ObjectFrame) -> ObjectFrame:
+        """The frame after as many declared names as can be are left out; not all before the next required one can."""
+        keys, missing = frame.plan.keys, objects.next_required(frame)
+        # Searches from the frames after other members mostly stop at the same name.
+        guesses = [keys.last_stop + 1, keys.last_stop]
+        while missing - frame.position > 1 and not self._known.get(frame):
+            guess = guesses.pop() if guesses else 0
+            target = guess if frame.position < guess < missing else (frame.position + missing) // 2
+            following = objects.omit(self, frame, target)
             if following is None or self._known.get(following) is False:
-                break
-            found.append(following)
-        return found
+                missing = target
+            else:
+                frame = following
+        keys.last_stop = frame.position
+        return frame
 
     def _is_filled_soon(self, frame: ArrayFrame) -> Inquiry[bool]:
         """Whether an array of any length may be closed after an item for each of the items that it must contain."""
