@@ -298,17 +298,27 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         A stop string that does not belong to the text is left out.
 
         Args:
-            sequences: ids ``[rows, length]``, prompts and padding included.
+            sequences: what ``generate`` returned: ids ``[rows, length]``, prompts and padding included, or with
+                ``return_dict_in_generate=True`` the object that has them.
             prompt_length: how many of each row's ids are its prompt, padded.
+
+        Raises:
+            InvalidContext: these are no ids, or the prompt is longer than the rows.
         """
-        rows, prompt_length = rows_of_ids(sequences, "sequences"), number(prompt_length, "prompt_length") or 0
-        starts = _starts(rows[:, :prompt_length], self._binding.padding)
+        rows = rows_of_ids(getattr(sequences, "sequences", sequences), "sequences")
+        length = number(prompt_length, "prompt_length")
+        if length is None or not 0 <= length <= rows.shape[1]:
+            raise InvalidContext(
+                f"The argument 'prompt_length' must be the number of ids of a padded prompt, at most {rows.shape[1]}, "
+                f"but is {length}. Give input_ids.shape[1]."
+            )
+        starts = _starts(rows[:, :length], self._binding.padding)
         first = [0] * len(rows) if starts is None else starts.tolist()
         found = []
         for row, at in zip(rows, first, strict=True):
-            prompt, eos = row[at:prompt_length].tolist(), self._binding.eos
+            prompt, eos = row[at:length].tolist(), self._binding.eos
             skip = self._lost.get(tuple(prompt), 0)
-            found.append(written_text(self.chain, row[prompt_length:].tolist(), prompt=prompt, eos=eos, skip=skip))
+            found.append(written_text(self.chain, row[length:].tolist(), prompt=prompt, eos=eos, skip=skip))
         return found
 
     def sampled(self, generated: Any) -> list[tuple[Sampled, ...]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from logitloom import processors
-from logitloom.errors import ChainIncomplete, GenerationError, IllegalToken, NeedsNotMet, NoLegalToken
+from logitloom.errors import ChainIncomplete, GenerationError, IllegalToken, InvalidContext, NeedsNotMet, NoLegalToken
 from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, encode, tensor
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
@@ -417,3 +417,15 @@ def test_stop_beside_another_constraint_ends_hypotheses_as_our_own_loop_does(tin
     ours = Generator(TransformersModel(model), chain, strategy, max_tokens=9)([encode(p) for p in PROMPTS])
     assert [(g.text, g.finish) for g in ours] == [(t.text, t.finish) for t in processor.texts(out, width)]
     assert len({g.finish for g in ours}) > 1
+
+
+def test_texts_are_read_from_whatever_generate_returned_behind_a_prompt_that_is_in_it(tiny_transformers: Any) -> None:
+    processor = to_transformers(chain_of(("regex", {"pattern": "[a-e]{2,12}"})), tiny_transformers(), VOCABULARY)
+    inputs = batch(*PROMPTS)
+    width = inputs["input_ids"].shape[1]
+    found = processor.generate(**inputs, do_sample=False, max_new_tokens=9, return_dict_in_generate=True)
+    assert processor.texts(found, width) == processor.texts(found.sequences, width)
+    length = found.sequences.shape[1]
+    for wrong in (None, -1, length + 1):
+        with pytest.raises(InvalidContext, match=f"'prompt_length' must be .* at most {length}, but is {wrong}"):
+            processor.texts(found, wrong)
