@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logitloom import MASK, PENALTY, Chain, Context, Processor, errors, hookimpl, option, processors
+from logitloom import MASK, PENALTY, Chain, Context, Effect, Processor, errors, hookimpl, option, processors
 from logitloom.generation.dead_ends import closing_processor
 from logitloom.rows import tree as state
 
@@ -527,6 +527,50 @@ def test_an_unknown_need_is_refused():
 
     with pytest.raises(errors.InvalidSignature, match=r"'Odd' declares the needs \['gpu'\]; known are"):
         processors.load(Odd())
+
+
+@pytest.mark.parametrize(
+    ("declarations", "text"),
+    [
+        ({"needs": "history"}, r"the needs 'history', which is no set of names. Write frozenset\(\{'history'\}\)"),
+        ({"needs": None}, "the needs None, which is no set of names. Write frozenset"),
+        ({"effect": "forbids"}, "the effect 'forbids', which is no logitloom.Effect. Give a preset, such as MASK"),
+        ({"effect": None}, "the effect None, which is no logitloom.Effect"),
+        ({"effect": Effect}, "the effect <class .*>, which is no logitloom.Effect"),
+        ({"branches": "2"}, "'2' branches, but must take a whole number of rows of at least 1"),
+        ({"branches": 0}, "0 branches, but must take a whole number of rows of at least 1"),
+    ],
+)
+@pytest.mark.parametrize("called", [True, False])
+def test_a_declaration_of_another_type_is_refused_with_the_remedy(declarations, text, called):
+    cls = type("Odd", (Processor,), {"process": lambda self, logits: logits, **declarations})
+    with pytest.raises(errors.InvalidSignature, match=f"'Odd' declares {text}"):
+        processors.load(cls() if called else cls)
+
+
+def test_options_of_a_class_that_is_no_dataclass_are_refused_when_loading():
+    class Odd(Processor):
+        amount: float = option(1.0, help="How much.")
+
+        def process(self, logits):
+            return logits - self.amount
+
+    for spec in (Odd, Odd(), (Odd, {"amount": 2.0})):
+        with pytest.raises(errors.InvalidSignature, match="'amount' in .*Odd'"):
+            processors.load(spec)
+
+
+def test_a_field_of_the_context_that_was_not_asked_for_is_named_in_a_note():
+    class Unasked(Processor):
+        def process(self, logits, context):
+            return logits - context.length[:, None]
+
+    logits, context = start()
+    chain = processors.load(Unasked())
+    with pytest.raises(TypeError) as caught:
+        chain.process(logits, chain.init_state(context), context)
+    (note,) = caught.value.__notes__
+    assert note.endswith("A field of the context is None unless 'needs' asks for it: needs = frozenset({'length'}).")
 
 
 def test_host_objects_are_refused_in_compiled_loops():

@@ -14,7 +14,7 @@ from logitloom.arguments import id_lists, shown
 from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import positions, scoring
 from logitloom.chain.direct_use import call_directly
-from logitloom.chain.links import FunctionProcessor, Link, check_order
+from logitloom.chain.links import FunctionProcessor, Link, check_declarations, check_order
 from logitloom.chain.plan import Segment, WholeRows
 from logitloom.chain.planning import planned
 from logitloom.chain.score_arguments import checked
@@ -87,14 +87,9 @@ class Chain:
         self.vocabulary = vocabulary
         self.model = model
         self.debug = _debug_by_default() if debug is None else debug
+        check_declarations(self.links)
         check_order(self.links)
         self.needs: frozenset[str] = frozenset().union(*(link.declared("needs") for link in self.links))
-        for link in self.links:
-            unknown = set(link.declared("needs")) - set(NEEDS)
-            if unknown:
-                raise InvalidSignature(
-                    f"Processor {link.label!r} declares the needs {sorted(unknown)}; known are {sorted(NEEDS)}."
-                )
         self.guided: bool = any(link.declared("stage") == "guidance" for link in self.links)
         self.branches: int = max((link.declared("branches") for link in self.links), default=1)
         #: The joint effect of the processors on a row.

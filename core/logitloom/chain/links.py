@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,9 @@ from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, LogitloomError, OptionError, StageOrderError
 from logitloom.host import options as opts
 from logitloom.host.loading import loading
-from logitloom.processor import STAGES, declaration
+from logitloom.processor import NEEDS, STAGES, declaration
 
-__all__ = ["FunctionProcessor", "Link", "check_order"]
+__all__ = ["FunctionProcessor", "Link", "check_declarations", "check_order"]
 
 #: First arguments of functions that are written for something else.
 _NO_LOGITS = frozenset({"context", "ids", "input_ids", "token_ids", "tokens"})
@@ -140,6 +140,36 @@ class Link:
     def declared(self, name: str) -> Any:
         """A declaration (``stage``, ``needs``, ...) of the processor, or of its class while unconfigured."""
         return declaration(self.factory if self.processor is None else self.processor, name)
+
+
+def check_declarations(links: Sequence[Link]) -> None:
+    """Raise unless the declarations of processors have the types that the host reads.
+
+    Raises:
+        InvalidSignature: naming the processor, the declaration and the remedy.
+    """
+    for link in links:
+        opts.declared(link.factory if link.processor is None else link.processor)
+        needs, effect, branches = (link.declared(name) for name in ("needs", "effect", "branches"))
+        declares = f"Processor {link.label!r} declares"
+        if isinstance(needs, str) or not isinstance(needs, Iterable):
+            name = needs if isinstance(needs, str) else "length"
+            raise InvalidSignature(
+                f"{declares} the needs {shown(needs)}, which is no set of names. Write frozenset({{{name!r}}})."
+            )
+        if set(needs) - set(NEEDS):
+            raise InvalidSignature(
+                f"{declares} the needs {sorted(set(needs) - set(NEEDS))}; known are {sorted(NEEDS)}."
+            )
+        if not isinstance(effect, Effect):
+            raise InvalidSignature(
+                f"{declares} the effect {shown(effect)}, which is no logitloom.Effect. Give a preset, such as MASK or "
+                f"PENALTY, or leave the declaration out."
+            )
+        if not isinstance(branches, int) or branches < 1:
+            raise InvalidSignature(
+                f"{declares} {shown(branches)} branches, but must take a whole number of rows of at least 1."
+            )
 
 
 def check_order(links: Sequence[Link]) -> None:

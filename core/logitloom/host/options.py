@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from logitloom.arguments import shown
-from logitloom.errors import MissingOption, OptionError, OptionTypeError, UnknownOption
+from logitloom.errors import InvalidSignature, MissingOption, OptionError, OptionTypeError, UnknownOption
 from logitloom.host.entry_points import PluginName
 from logitloom.host.loading import rules
 
@@ -101,9 +101,11 @@ _SIGNS = (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<"))
 
 
 def declared(plugin: Any) -> tuple[Option, ...]:
-    """The options of a plug-in class (or instance), in order. Anything but a dataclass has none."""
-    if not dataclasses.is_dataclass(plugin):
-        return ()
+    """The options of a plug-in class (or instance), in order. Anything but a dataclass has none.
+
+    Raises:
+        InvalidSignature: options are declared in a class that was not made a dataclass.
+    """
     return _declared(plugin if isinstance(plugin, type) else type(plugin))
 
 
@@ -114,6 +116,15 @@ def values(plugin: Any) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=512)
 def _declared(cls: type) -> tuple[Option, ...]:
+    for base in cls.__mro__:
+        for name, value in vars(base).items():
+            if isinstance(value, dataclasses.Field):  # a dataclass puts the default in its place
+                raise InvalidSignature(
+                    f"The option {name!r} in {base.__qualname__!r} has no effect, because the class is no dataclass. "
+                    f"Write @dataclass(frozen=True) above the class."
+                )
+    if not dataclasses.is_dataclass(cls):
+        return ()
     hints = _type_hints(cls)
     found = []
     for field in dataclasses.fields(cls):
@@ -162,7 +173,7 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> di
     """The values, converted to the declared types and checked; missing options are not reported here.
 
     Conversions never lose anything: int to float, list to tuple, text to Path, text keys to integer keys
-    (as TOML and JSON need).
+    (as TOML and JSON need), scalars and arrays without axes to the number that they are.
 
     Raises:
         UnknownOption: with near matches.
@@ -221,7 +232,7 @@ def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
         raise OptionError(f"Option {o.name!r} of {owner!r} must be {error}, but is {value!s:.100}.") from None
     except (TypeError, ValueError):
         raise OptionTypeError(
-            f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {value!r:.100} ({type(value).__name__})."
+            f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {shown(value)} ({type(value).__name__})."
             f"{_instead(o, value)}"
         ) from None
     if converted is None:
@@ -291,13 +302,13 @@ def _convert(kind: Any, value: Any) -> Any:
     if kind is Any or isinstance(kind, str):
         return value
     if origin is Literal:
-        if value not in args:
+        if _number_of(value) not in args:
             raise ValueError(value)
-        return value
+        return _number_of(value)
     if origin in (Union, types.UnionType):
         return _one_of(args, value)
     if kind in _SIMPLE:
-        return _SIMPLE[kind](value)
+        return _SIMPLE[kind](_number_of(value))
     if origin in (tuple, list, frozenset) or kind in (tuple, list):
         return _sequence(origin or kind, args, value)
     if origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
@@ -312,9 +323,14 @@ def _convert(kind: Any, value: Any) -> Any:
     return _only(origin, value)
 
 
+def _number_of(value: Any) -> Any:
+    """The number that a scalar or an array without axes is; anything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () and callable(getattr(value, "item", None)) else value
+
+
 def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
     # An exact fit first, so that 1 stays an int for "float | int" and None a None.
-    for kind in sorted(kinds, key=lambda a: a is not type(value)):
+    for kind in sorted(kinds, key=lambda a: a is not type(_number_of(value))):
         try:
             return _convert(kind, value)
         except (TypeError, ValueError):

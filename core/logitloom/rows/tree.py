@@ -246,9 +246,11 @@ def check_rows(state: State, rows: int, owner: str) -> None:
     for path, leaf in leaves(state):
         shape = getattr(leaf, "shape", None)
         if not is_row_leaf(leaf) and (shape is None or len(shape) == 0):
+            told = f"of the type {type(leaf).__name__}" if shape is None else "an array without axes"
             raise StateMismatch(
-                f"Processor {owner!r}: {path} is a {type(leaf).__name__}, but every leaf of a state is an array "
-                f"[rows, ...] or Rows of handles. Keep settings and shared tables in the processor itself."
+                f"Processor {owner!r}: {path} is {told}, but every leaf of a state is an array [rows, ...], or "
+                f"logitloom.state.Rows with one immutable value per sequence. Keep settings and shared tables in the "
+                f"processor itself, and return () where there is no state."
             )
         if _leaf_rows(leaf) != rows:
             raise StateMismatch(

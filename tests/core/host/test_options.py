@@ -53,6 +53,13 @@ def checked(**values):
     [
         ("count", 3.0, 3),
         ("count", np.int64(3), 3),
+        ("count", np.float32(3), 3),
+        ("count", np.array(3), 3),
+        ("flag", np.True_, True),
+        ("level", np.array(2), 2),
+        ("ratio", np.array(0.25), 0.25),
+        ("number", np.int64(2), 2),
+        ("ids", [np.float32(1), np.int8(2)], (1, 2)),
         ("ratio", np.float32(0.25), 0.25),
         ("number", 1, 1),
         ("number", 1.5, 1.5),
@@ -72,6 +79,12 @@ def test_values_are_converted_to_the_declared_type(name, given_value, expected):
     value = checked(**{name: given_value})[name]
     assert value == expected
     assert type(value) is type(expected)
+
+
+def test_a_refused_array_is_told_on_one_line():
+    with pytest.raises(errors.OptionTypeError) as caught:
+        checked(count=np.eye(2))
+    assert "\n" not in str(caught.value)
 
 
 def test_an_integer_for_a_float_becomes_a_float():
@@ -235,6 +248,20 @@ def test_declared_options_tell_type_range_default_and_unit():
 def test_anything_but_a_dataclass_has_no_options():
     assert declared(object()) == ()
     assert declared(lambda logits: logits) == ()
+
+
+def test_options_of_a_class_that_is_no_dataclass_are_refused_with_the_remedy():
+    class Undecorated:
+        count: int = option(1, help="How many.")
+
+    class Derived(Everything):
+        more: int = option(1, help="How many more.")
+
+    for cls, name in ((Undecorated, "count"), (Derived, "more")):
+        with pytest.raises(
+            errors.InvalidSignature, match=f"{name!r} in {cls.__qualname__!r}.*@dataclass\\(frozen=True\\)"
+        ):
+            declared(cls)
 
 
 def test_types_that_only_a_type_checker_imports_are_told_as_written():

@@ -181,9 +181,9 @@ def test_joining_states_of_different_structure_is_refused():
 @pytest.mark.parametrize(
     ("tree", "text"),
     [
-        ((5,), r"state\[0\] is a int, but every leaf"),
-        (([np.zeros(2)],), r"state\[0\] is a list"),
-        ({"a": np.float32(1)}, r"state\['a'\] is a float32"),
+        ((5,), r"state\[0\] is of the type int, but every leaf"),
+        (([np.zeros(2)],), r"state\[0\] is of the type list"),
+        ({"a": np.float32(1)}, r"state\['a'\] is an array without axes"),
         (Node(np.zeros(2), np.zeros(3)), r"state.right has 3 rows, but there are 2 sequences"),
         ((Rows("abc"),), r"state\[0\] has 3 rows"),
     ],
