@@ -67,6 +67,31 @@ def test_the_doctor_reports_every_broken_plugin(site: Path) -> None:
     assert "numpy" in [backend["name"] for backend in report["backends"]]
 
 
+def test_an_entry_point_that_names_something_else_is_refused_with_what_it_must_name(tmp_path: Path) -> None:
+    info = tmp_path / "other_things-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-things\nVersion: 1.0\n")
+    (tmp_path / "other_things.py").write_text("LIMIT = 3")
+    kinds = {
+        "processors": "a processor class", "engines": "a function", "grammars": "a class", "candidates": "a class",
+        "models": "a function", "kernels": "a class",
+    }  # fmt: skip
+    groups = [f"[logitloom.{kind}]\nof_{kind} = other_things:LIMIT\nmodule_{kind} = other_things" for kind in kinds]
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    report = json.loads(ran(tmp_path, "-m", "logitloom", "doctor", "--json").stdout)
+    found = {entry["name"]: entry["error"] for entry in report["broken"] if entry["distribution"] == "other-things 1.0"}
+    assert len(found) == 2 * len(kinds)
+    for kind, must_be in kinds.items():
+        start = f"The plug-in 'of_{kind}' ({kind}) of other-things 1.0 is 3, found at other_things:LIMIT, but must be "
+        assert found[f"of_{kind}"].startswith(start + must_be)
+        assert found[f"of_{kind}"].endswith("Correct its entry point.")
+    for command in ("--loader=of_models", "--draft=of_candidates", "--use=module_processors"):
+        done = ran(tmp_path, "-m", "logitloom", "generate", "Hi", "--max-tokens=2", command)
+        assert done.returncode == 1
+        assert "Correct its entry point." in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 CODE = """
 import json, warnings
 import numpy as np

@@ -73,6 +73,16 @@ GROUPS: dict[str, str] = {
     "kernels": "logitloom.kernels",
 }
 
+#: What an entry point of a kind names. The other kinds check that where they read tables and hooks.
+_NAMED: dict[str, str] = {
+    "processors": "a processor class, a function of logits, or a configured object",
+    "engines": "a function that makes a chain ready for an engine",
+    "grammars": "a class of an engine",
+    "candidates": "a class of candidate generators",
+    "models": "a function that loads a model",
+    "kernels": "a class of compiled loops",
+}
+
 #: Entry-point group in which a distribution declares the interface it was written for: ``version = "v1"``.
 INTERFACE_GROUP = "logitloom.interface"
 
@@ -428,16 +438,22 @@ def _load_entry_point(kind: str, point: EntryPoint) -> Any:
             f"The plug-in {point.name!r} ({kind}) of {record.distribution} {record.version} declares {asked} of the "
             f"plug-in interface; this logitloom has {', '.join(map(str, INTERFACE_VERSIONS))}. Try: {record.remedy}."
         )
+    named = f"The plug-in {point.name!r} ({kind}) of {record.distribution} {record.version}"
     try:
-        return point.load()
+        found = point.load()
     except BaseException as error:  # sys.exit() in a module is no reason to end the program
         if is_interruption(error):
             raise
         remedy = f" It requires {', '.join(record.missing)}: {record.remedy}." if record.missing else ""
         raise PluginImportError(
-            f"The plug-in {point.name!r} ({kind}) of {record.distribution} {record.version} could not be imported "
-            f"from {record.value}: {type(error).__name__}: {_told(error)}.{remedy} Other plug-ins are not affected."
+            f"{named} could not be imported from {record.value}: {type(error).__name__}: "
+            f"{_told(error).removesuffix('.')}.{remedy} Other plug-ins are not affected."
         ) from error
+    if kind in _NAMED and not callable(found) and not (kind == "processors" and hasattr(found, "process")):
+        raise PluginImportError(
+            f"{named} is {shown(found)}, found at {record.value}, but must be {_NAMED[kind]}. Correct its entry point."
+        )
+    return found
 
 
 def _told(error: BaseException) -> str:
