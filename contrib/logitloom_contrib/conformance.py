@@ -83,20 +83,30 @@ class TestOnnxGenAi(EngineConformance):
         """All rows of a generator, as the library shows them. The library itself is not needed."""
         from logitloom_contrib.engines.onnx_genai import to_onnx_genai
 
-        processor = to_onnx_genai(chain)
+        processor, generator = to_onnx_genai(chain), _OnnxGenerator()
 
         def call(rows: Sequence[Sequence[int]], logits: NDArray[np.float32]) -> NDArray[np.float32]:
-            kept = [logits[:, None]]
-            processor(
-                SimpleNamespace(
-                    get_logits=lambda: kept[-1],
-                    set_logits=kept.append,
-                    get_sequence=lambda row: np.asarray(rows[row], dtype=np.int32),
-                )
-            )
-            return kept[-1][:, 0]
+            generator.rows, generator.logits = rows, logits[:, None]
+            processor(generator)
+            return generator.logits[:, 0]
 
         return call
+
+
+class _OnnxGenerator:
+    """What a generator of ONNX Runtime GenAI shows in one step."""
+
+    rows: Sequence[Sequence[int]]
+    logits: NDArray[np.float32]
+
+    def get_logits(self) -> NDArray[np.float32]:
+        return self.logits
+
+    def set_logits(self, logits: NDArray[np.float32]) -> None:
+        self.logits = logits
+
+    def get_sequence(self, row: int) -> NDArray[np.int32]:
+        return np.asarray(self.rows[row], dtype=np.int32)
 
 
 class TestSglang(EngineConformance):

@@ -74,18 +74,18 @@ def rows_of_ids(value: Any, name: str) -> NDArray[Any]:
     return found
 
 
-def read_from(model: Any, read: Callable[[Any], T], kind: str) -> T:
-    """What an adapter reads from a model of its engine.
+def read_from(model: Any, read: Callable[[Any], T], kind: str, name: str = "model") -> T:
+    """What an adapter reads from a model of its engine, or from another of the engine's objects.
 
     Raises:
-        NoModel: the object has not what such a model has.
+        NoModel: the object has not what such an object has.
     """
     try:
         if not isinstance(model, type):
             return read(model)
         wrong = "it is a class"
     except (AttributeError, TypeError) as error:
-        wrong = f"{error!s:.100}"
+        wrong = str(error).partition("\n")[0][:100].rstrip(".: ")
     raise NoModel(
-        f"The argument 'model' must be a model of {kind}, but is {told(model)}: {wrong}. Give the loaded model."
+        f"The argument {name!r} must be a {name} of {kind}, but is {told(model)}: {wrong}. Give the loaded {name}."
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from logitloom import Array, Backend
 from logitloom.host.registry import load_backend
 from logitloom_contrib.engines._column_cache import check_tokens
+from logitloom_contrib.engines._given import number, read_from
 from logitloom_contrib.engines._stored_beginnings import PrefixCache
 
 __all__ = ["OnnxGenAiModel"]
@@ -38,13 +39,17 @@ class OnnxGenAiModel:
         max_length: most tokens of a row; keys and values of so many are allocated per row. Default: the value in the
             model's own search options.
         tokenizer: kept as ``tokenizer`` for callers that want text.
+
+    Raises:
+        ModelError: the model is none of the library.
+        InvalidContext: ``max_length`` is no whole number.
     """
 
     def __init__(self, model: Any, *, max_length: int | None = None, tokenizer: Any = None) -> None:
         self._library = importlib.import_module("onnxruntime_genai")
         self.model, self.tokenizer = model, tokenizer
-        told = self._library.GeneratorParams(model).get_search_options()
-        self.max_length = int(max_length or told["max_length"])
+        told = read_from(model, self._library.GeneratorParams, "ONNX Runtime GenAI").get_search_options()
+        self.max_length = number(max_length, "max_length") or int(told["max_length"])
         self.backend: Backend = load_backend("numpy")
         probe = _OnnxSequence(self._generator())
         self.vocab_size = int(self._read(probe, [0]).shape[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -14,10 +15,11 @@ import numpy as np
 import pytest
 
 from logitloom import Chain, Vocabulary, processors
-from logitloom.errors import ModelError, NeedsNotMet
+from logitloom.errors import LogitloomError, ModelError, NeedsNotMet, VocabularyError
 from logitloom.generation import BeamSearch, Generator
 from logitloom_plugins.engine_texts import Answer
-from tests.contrib.engines.conftest import PAD, PATTERNS, VOCABULARY, documented, encode
+from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, documented, encode
+from tests.contrib.engines.test_wrong_arguments import SETTINGS, refused_without_a_sentence
 from tests.contrib.engines.text_differences import OnnxGenAiTexts
 
 og = pytest.importorskip("onnxruntime_genai", reason="the package onnxruntime-genai is not installed")
@@ -35,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library needs heads that are a multiple of 16 wide, so this is no model of the other tests."""
     import torch
     import transformers
-    from tokenizers import Tokenizer, models
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     written, exported = tmp_path_factory.mktemp("hf"), tmp_path_factory.mktemp("onnx")
     torch.manual_seed(0)
@@ -45,10 +47,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bos_token_id=2,
     )  # fmt: skip
     transformers.LlamaForCausalLM(config).save_pretrained(written)
-    letters = Tokenizer(models.WordLevel({chr(33 + i): i for i in range(60)}, unk_token="!"))
-    transformers.PreTrainedTokenizerFast(tokenizer_object=letters, eos_token="!", pad_token='"').save_pretrained(
-        written
+    letters = Tokenizer(
+        models.BPE({"<eos>": 0, "<pad>": 1, "<bos>": 2, "Ġ": 3, **{chr(n): n - 29 for n in range(33, 127)}}, [])
     )
+    letters.pre_tokenizer, letters.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    letters.add_special_tokens(["<eos>", "<pad>", "<bos>"])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=letters, eos_token="<eos>").save_pretrained(written)
     command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(written), "-o", str(exported)]
     subprocess.run([*command, "-p", "fp32", "-e", "cpu"], check=True, capture_output=True, timeout=300)
     assert (Path(exported) / "model.onnx").exists()
@@ -146,11 +150,70 @@ def test_guidance_and_beams_run_in_our_own_loop(model: Any) -> None:
     assert inside.text == ours.text
 
 
+def letters_of(folder: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def by_hand(model: Any, processor: Any, prompt: Sequence[int], max_length: int) -> list[int]:
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=max_length)
+    generator = og.Generator(model, params)
+    generator.append_tokens(np.asarray(prompt, dtype=np.int32))
+    while not generator.is_done():
+        processor(generator)
+        generator.generate_next_token()
+    return [int(token) for token in generator.get_sequence(0)[len(prompt) :]]
+
+
+def test_texts_end_with_the_ids_of_the_model_where_the_tokenizer_has_none(model: Any, folder: Path) -> None:
+    letters = letters_of(folder)
+    chain = processors.load(("regex", {"pattern": "[0-9]{3}"}), tokenizer=letters)
+    for processor in (to_onnx_genai(chain, model), to_onnx_genai(chain, model, eos=[EOS])):
+        [answer] = processor.generate([[5]], max_length=32)
+        assert re.fullmatch("[0-9]{3}", answer.text)
+        assert answer.finish == "eos"
+    with pytest.raises(VocabularyError, match="999"):
+        to_onnx_genai(chain, model, eos=[999])
+
+
+def test_texts_fit_the_default_length_of_the_model(model: Any, folder: Path) -> None:
+    schema = {"type": "array", "items": {"type": "string"}, "minItems": 2}
+    chain = processors.load(("json", {"schema": schema}), tokenizer=letters_of(folder))
+    [answer] = to_onnx_genai(chain, model).generate([[5] * 200])
+    assert answer.finish == "eos"
+    assert len(json.loads(answer.text)) >= 2
+
+
+def test_what_one_generator_wrote_is_the_prompt_of_the_next(model: Any) -> None:
+    processor = to_onnx_genai(chain_of(("regex", {"pattern": "[0-9]{8}"})), model)
+    prompt = encode("call ")
+    begun = by_hand(model, processor, prompt, len(prompt) + 5)
+    for prompt in (encode("call "), encode("call ") + begun[:3], encode("call ") + begun):
+        text = by_hand(model, processor, prompt, len(prompt) + 24)
+        assert re.fullmatch("[0-9]{8}", VOCABULARY.decode(text))
+
+
+@pytest.mark.extras
+def test_any_argument_is_taken_or_refused(model: Any) -> None:
+    chain = chain_of(("regex", {"pattern": "[a-z]{2}"}))
+    entries = {
+        "to_onnx_genai": (to_onnx_genai, {"chain": chain, "model": model, **SETTINGS}),
+        "OnnxGenAiModel": (OnnxGenAiModel, {"model": model}),
+        "call": (to_onnx_genai(chain, model), {"generator": None}),
+    }
+    assert not list(refused_without_a_sentence(entries))
+    for prompts in (5, None, "hello", ["hello"], [5], [[0.5]], [[-1]]):
+        with pytest.raises(
+            LogitloomError, match=r"'prompts' must be a list of token ids, but is|the id -1; ids are never"
+        ):
+            to_onnx_genai(chain, model).generate(prompts, max_length=32)
+
+
 def test_the_blocks_of_the_documentation_run(folder: Path) -> None:
-    # The words of the tiny model's tokenizer file are not its letters.
-    code = documented("engines/onnx_genai.md", __file__).replace("tokenizer=tokenizer", "tokenizer=VOCABULARY")
-    code = code.replace('"folder', f'"{folder}')
-    names: dict[str, Any] = {"VOCABULARY": VOCABULARY}
+    code = documented("engines/onnx_genai.md", __file__).replace('"folder', f'"{folder}')
+    names: dict[str, Any] = {}
     exec(compile(code, "docs/engines/onnx_genai.md", "exec", dont_inherit=True), names)
     assert re.fullmatch("[0-9]{3}-[0-9]{4}", names["answer"].text)
     assert names["answer"].finish == "eos"
@@ -158,9 +221,7 @@ def test_the_blocks_of_the_documentation_run(folder: Path) -> None:
 
 def test_a_class_becomes_an_object_as_the_documentation_shows(folder: Path) -> None:
     pytest.importorskip("pydantic", reason="the package pydantic is not installed")
-    # Ids of the tiny model that stand for the characters of JSON.
-    words = Vocabulary([b"", b"", b"", *(bytes([byte]) for byte in range(32, 126))], eos=[0], special=[1, 2])
-    code = documented("structured-output.md", __file__, "pydantic").replace("tokenizer=tokenizer", "tokenizer=WORDS")
-    names: dict[str, Any] = {"__name__": "page", "WORDS": words}
-    exec(compile(code.replace('"folder', f'"{folder}'), "docs/structured-output.md", "exec", dont_inherit=True), names)
+    code = documented("structured-output.md", __file__, "pydantic").replace('"folder', f'"{folder}')
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(code, "docs/structured-output.md", "exec", dont_inherit=True), names)
     assert isinstance(names["person"], names["Person"])
