@@ -121,7 +121,8 @@ def test_too_few_tokens_for_the_shortest_text_are_refused_with_the_least(address
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_body_that_nobody_would_read_is_refused(address: str, case: str) -> None:
+def test_a_body_that_nobody_would_read_is_refused(address: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGITLOOM_TOOL_FORMAT", "hermes")
     body, part = REFUSED[case]
     assert part in refused(address, "/chat/completions", messages=MESSAGES, **body)
 
