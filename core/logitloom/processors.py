@@ -16,7 +16,7 @@ from typing import Any, Never
 
 from logitloom.arguments import flag, instance, shown
 from logitloom.chain import Chain
-from logitloom.chain.links import FunctionProcessor, Link
+from logitloom.chain.links import FunctionProcessor, Link, check_declarations
 from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, OptionTypeError, UnknownOption, UnknownPlugin
 from logitloom.host import options as opts
@@ -76,14 +76,15 @@ def describe(name: str) -> Description:
 
     Raises:
         UnknownPlugin, PluginBlocked, DuplicatePlugin, PluginImportError: as :func:`load`.
+        InvalidSignature: a declaration has another type.
 
     Example:
         >>> [o.signature for o in describe("top_k").options]
         ['k: int']
     """
     plugin = registry.load_plugin("processors", instance(name, str, "name", UnknownPlugin))
-    doc = inspect.getdoc(plugin) or ""
-
+    check_declarations([Link(name, name, plugin)])
+    doc = inspect.cleandoc(plugin.__doc__ or "")  # its own: a base class describes something else
     return Description(
         name=name,
         summary=doc.partition("\n")[0],

@@ -47,6 +47,21 @@ def test_describe_takes_functions_and_objects(register):
     assert (told.summary, told.options, told.stage) == ("Half the logits.", (), "warp")
 
 
+def test_a_processor_without_a_docstring_is_not_described_by_that_of_its_base_class(register):
+    class Undocumented(Processor):
+        def process(self, logits):
+            return logits
+
+    register("undocumented", Undocumented)
+    assert processors.describe("undocumented").doc == ""
+
+
+def test_a_wrong_declaration_is_told_when_describing(register):
+    register("odd", type("Odd", (), {"needs": 5, "process": lambda self, logits: logits}))
+    with pytest.raises(errors.InvalidSignature, match="'odd' declares the needs 5"):
+        processors.describe("odd")
+
+
 def test_describing_an_unknown_or_blocked_name_is_refused(monkeypatch):
     with pytest.raises(errors.UnknownPlugin):
         processors.describe("top_kk")

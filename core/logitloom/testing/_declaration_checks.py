@@ -304,7 +304,7 @@ class OptionChecks(ProcessorSubject):
 
     def test_the_processor_is_documented(self) -> None:
         """The processor has a docstring whose first line is a sentence, and every option has a sentence of help."""
-        doc = inspect.getdoc(self._class()) or ""
+        doc = inspect.cleandoc(self._class().__doc__ or "")
         first = doc.partition("\n")[0]
         # A dataclass without a docstring has its signature for one.
         own = first and not first.startswith(f"{getattr(self._class(), '__name__', '')}(")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from logitloom.arguments import shown
 from logitloom.arrays.backend import Array, Backend
 from logitloom.errors import LogitloomError
 from logitloom.host import registry
@@ -63,6 +64,9 @@ class Conformance:
             names = backend_names() if kind.backends is None else list(kind.backends)
             metafunc.parametrize("backend", names, indirect=True)
         if "case" in wanted:
+            assert isinstance(kind.cases, Mapping), (
+                f"{kind.__qualname__}.cases is {shown(kind.cases)}, but must be a table, such as {{'default': {{}}}}."
+            )
             metafunc.parametrize("case", list(kind.cases))
         given = [vars(base).get("_parameters", {}) for base in reversed(kind.__mro__)]
         for name, values in {name: values for part in given for name, values in part.items()}.items():

@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -516,6 +517,11 @@ class Undocumented(Sound):
 
 
 @breaks("test_the_processor_is_documented")
+class DocumentedByItsBase(Sound):
+    pass
+
+
+@breaks("test_the_processor_is_documented")
 @dataclass(frozen=True)
 class WithoutHelp(Sound):
     """A sentence."""
@@ -590,6 +596,13 @@ def test_a_broken_processor_is_found(name: str) -> None:
     if "library" in arguments:
         pytest.importorskip(arguments["library"], reason=f"needs {arguments['library']}")
     assert run(check, kind, **arguments) is not None
+
+
+def test_cases_that_are_no_table_are_told_when_tests_are_collected() -> None:
+    suite = type("OfList", (OfSound,), {"cases": [{"amount": 1.0}]})
+    metafunc = SimpleNamespace(cls=suite, fixturenames=["case"])
+    with pytest.raises(AssertionError, match=r"OfList\.cases is \[\{'amount': 1.0\}\], but must be a table, such as"):
+        suite().pytest_generate_tests(metafunc)
 
 
 def test_every_check_is_proven_able_to_fail() -> None:
