@@ -142,6 +142,9 @@ def test_recorded_masks_stand_for_those_of_the_chain(backend: Backend) -> None:
     cooled = np.where(left, other / np.float32(0.6), -np.inf)
     wanted = np.take_along_axis(cooled - np.log(np.exp(cooled).sum(-1, keepdims=True)), tokens[..., None], -1)[..., 0]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
+    for truth in (backend.asarray(left), left):
+        same = chain.score(backend.asarray(other), tokens, start(backend, [[], []]), kept=truth)
+        np.testing.assert_array_equal(backend.to_numpy(same), found)
 
 
 def test_errors_say_what_does_not_fit() -> None:
@@ -241,7 +244,16 @@ WRONG = {
     ],
     "tokens": [None, 5, "ab", [["a"]] * 2, [[[1]]] * 2, [[2**40]] * 2, [[1, 2, 3, 1]] * 2, [[1]]],
     "context": [None, 5, "x"],
-    "kept": [5, "x", np.ones((2, 2), dtype=np.int32), [[1]]],
+    "kept": [
+        5,
+        "x",
+        np.ones((2, 2), np.int32),
+        [[1]],
+        LOGITS,
+        LOGITS.astype(int),
+        LOGITS[..., :1] > 0,
+        LOGITS[..., :1],
+    ],
 }
 
 

@@ -17,7 +17,7 @@ from logitloom.chain.direct_use import call_directly
 from logitloom.chain.links import FunctionProcessor, Link, check_declarations, check_order
 from logitloom.chain.plan import Segment, WholeRows
 from logitloom.chain.planning import planned
-from logitloom.chain.score_arguments import checked
+from logitloom.chain.score_arguments import checked, masked
 from logitloom.chain.state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
 from logitloom.chain.step_checks import check_step, note, writable
 from logitloom.chain.steps import Step, check_state_is_taken, checking_results, restoring_forbidden
@@ -426,10 +426,10 @@ class Chain:
             logits: ``[batch, time, vocab]``: the logits from which each token was chosen.
             tokens: per sequence its tokens, ragged, or ``[batch, time]`` with -1 behind the end.
             context: of the start: prompts, seeds, vocabulary as in decoding.
-            kept: ``[batch, time, ceil(vocab / 32)] int32``, bits of the tokens that were left when the sequences were
-                sampled, as in :meth:`Backend.apply_token_mask`. With ``kept``, processors that only mask do not run:
-                ``kept`` has their masks. Logits that were computed anew may differ a little, and a truncation with
-                them.
+            kept: which tokens were left when the sequences were sampled: ``[batch, time, vocab] bool``, or
+                ``[batch, time, ceil(vocab / 32)] int32`` bits as in :meth:`Backend.apply_token_mask`. With ``kept``,
+                processors that only mask do not run: ``kept`` has their masks. Logits that were computed anew may
+                differ a little, and a truncation with them.
 
         Returns:
             ``[batch, time] float32`` (float64 for such logits), 0 behind the end of a sequence.
@@ -456,10 +456,7 @@ class Chain:
         if kept is None:
             return scoring.score(self, self._over_positions, logits, taken, context)
         rest = self.part([link for link in self.links if not link.effect.forbids_only])
-        flat = context.backend.xp.reshape(kept, (-1, kept.shape[-1]))
-        lines = context.backend.xp.reshape(logits, (-1, logits.shape[-1]))
-        masked = context.backend.apply_token_mask(lines, flat)
-        return rest.score(context.backend.xp.reshape(masked, logits.shape), taken, context)
+        return rest.score(masked(logits, kept, context.backend), taken, context)
 
     @functools.cached_property
     def _over_positions(self) -> Segment:

@@ -9,13 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.arguments import shown
-from logitloom.arrays.backend import Array
+from logitloom.arrays.backend import NEG_INF, Array, Backend, library_of
 from logitloom.context import Context, check_logits, padded
 from logitloom.errors import InvalidContext
 
-__all__ = ["Tokens", "checked"]
+__all__ = ["Tokens", "checked", "masked"]
 
 Tokens = NDArray[np.int32]
+
+
+def masked(logits: Array, kept: Array, backend: Backend) -> Array:
+    """Logits with -inf for the tokens that were not kept; shapes as in :meth:`logitloom.Chain.score`."""
+    if library_of(kept) != library_of(logits):
+        kept = backend.asarray(np.asarray(kept))
+    lines, rows = (backend.xp.reshape(array, (-1, array.shape[-1])) for array in (logits, kept))
+    if _holds_truth(kept):
+        lines = backend.masked_fill(lines, backend.xp.logical_not(rows), NEG_INF)
+    else:
+        lines = backend.apply_token_mask(lines, rows)
+    return backend.xp.reshape(lines, logits.shape)
+
+
+def _holds_truth(array: Any) -> bool:
+    return str(getattr(array, "dtype", "")).endswith("bool")
+
+
+def _check_kept(kept: Any, shape: list[int]) -> None:
+    found = list(getattr(kept, "shape", ()))
+    bits = [*shape[:2], -(-shape[2] // 32)]
+    if found == shape if _holds_truth(kept) else found == bits and "int" in str(getattr(kept, "dtype", "")):
+        return
+    told = f"{kept.dtype} of the shape {found}" if hasattr(kept, "dtype") else shown(kept)
+    raise InvalidContext(
+        f"'kept' must be an array of truth values of the shape {shape}, such as processed > -inf, or of bits, int32 of "
+        f"the shape {bits}, but is {told}."
+    )
 
 
 def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Context, kept: Array | None) -> Tokens:
@@ -35,10 +63,8 @@ def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Co
         )
     check_logits(logits[:, 0, :] if shape[1] else logits[:, :, 0])
     batch, time = int(shape[0]), int(shape[1])
-    wanted = [batch, time, -(-int(shape[2]) // 32)]
-    if kept is not None and list(getattr(kept, "shape", ())) != wanted:
-        found: Any = list(kept.shape) if hasattr(kept, "shape") else shown(kept)
-        raise InvalidContext(f"'kept' must be an array of bits of the shape {wanted}, but is {found}.")
+    if kept is not None:
+        _check_kept(kept, [int(size) for size in shape])
     try:
         host = padded(tokens)
     except (TypeError, ValueError, OverflowError) as error:
