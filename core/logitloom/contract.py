@@ -281,6 +281,18 @@ class ByteAutomaton(ABC):
         """
         return None
 
+    def completion_bytes(self) -> frozenset[int] | None:
+        """The bytes of which the completions of all states are made; ``None`` if a state has none, or if unknown."""
+        return None
+
+    def always_read(self) -> frozenset[int] | None:
+        """The bytes that every state reads; ``None`` if a state does not accept, or if unknown.
+
+        The intersection of such an automaton and another one has no dead ends if the :meth:`completion_bytes` of the
+        other automaton are among these bytes.
+        """
+        return None
+
     def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
         """A function that bounds how many tokens :meth:`completion` needs after one more token.
 

@@ -35,6 +35,7 @@ __all__ = ["Combination"]
 Tags = dict[int, tuple[int, tuple[int, ...]]]
 
 _NO_IDS: Final = nothing().ids
+_NOWHERE: Final[States] = frozenset()
 #: Tokens that complete a string and are read one by one; more of them are found by one walk of all tokens.
 _FEW_CROSSING: Final = 512
 
@@ -565,34 +566,36 @@ class Combination(Constraint):
 
     def _find_crossed(self, config: SectionConfiguration) -> list[tuple[tuple[int, ...], States]]:
         automaton, part = self._automaton, self._automaton.parts[config.section]
-        found: list[tuple[tuple[int, ...], States]] = []
+        found: dict[States, list[int]] = {}
         if part.automaton is None or not part.exits or (part.at_tokens and not part.automaton.accepts(config.state)):
-            return found
+            return []
         trie = _begun_trie(self.vocabulary, *self._anywhere[config.section])
-        # Many tokens lead to the same configurations.
-        steps: dict[tuple[SectionConfiguration, int], SectionConfiguration | None] = {}
-        begun: dict[tuple[SectionConfiguration, int], list[SectionConfiguration]] = {}
-        stack: list[tuple[_TrieNode, SectionConfiguration | None, set[SectionConfiguration]]] = [(trie, config, set())]
+        # By configuration and byte where the inner text goes on, and a string; many tokens lead to the same.
+        known: dict[SectionConfiguration, tuple[dict[int, SectionConfiguration | None], dict[int, States]]] = {}
+        ends: dict[States, States] = {}
+        stack: list[tuple[_TrieNode, SectionConfiguration | None, States]] = [(trie, config, _NOWHERE)]
         while stack:
             node, main, others = stack.pop()
+            inner, begun = ({}, {}) if main is None else known.setdefault(main, ({}, {}))
             for byte, child in node.children.items():
-                reached = set(automaton.read(others, byte)[0]) if others else set()
+                reached = automaton.read(others, byte)[0] if others else others
                 inside = None
                 if main is not None:
-                    key = main, byte
                     if byte in part.beginning:
-                        if key not in begun:
-                            begun[key] = [after for after, _ in automaton.begun(main, byte)]
-                        reached.update(begun[key])
+                        if byte not in begun:
+                            begun[byte] = frozenset(one for one, _ in automaton.begun(main, byte))
+                        reached = reached | begun[byte] if reached else begun[byte]
                     if child.children and not part.at_tokens:
-                        if key not in steps:
-                            steps[key] = automaton.inside(main, byte)
-                        inside = steps[key]
-                if reached and child.ids and (ended := self._ended(reached)):
-                    found.append((child.ids, ended))
+                        if byte not in inner:
+                            inner[byte] = automaton.inside(main, byte)
+                        inside = inner[byte]
+                if reached and child.ids:
+                    if reached not in ends:
+                        ends[reached] = self._ended(reached)
+                    found.setdefault(ends[reached], []).extend(child.ids)
                 if child.children and (reached or inside is not None):
                     stack.append((child, inside, reached))
-        return found
+        return [(tuple(ids), ended) for ended, ids in found.items() if ended]
 
     def _ended(self, configs: Iterable[SectionConfiguration]) -> States:
         """The readings after the border of a token from which tokens can complete the text."""

@@ -5,17 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
-from logitloom.automata import IntersectedAutomaton
+from logitloom.automata import IntersectedAutomaton, TokenAutomaton
 from logitloom.constraints import Constraint, LiftedAutomaton, State, TokenSet
 from logitloom.errors import OptionError
-from logitloom_plugins.combinators.allowed_sets import selected, union
+from logitloom_plugins.combinators.allowed_sets import intersection, selected, union
 from logitloom_plugins.combinators.token_steps import at_tokens
-from logitloom_plugins.combinators.triggers import textless_ids
+from logitloom_plugins.combinators.triggers import textless_ids, token_texts
 
 __all__ = ["Intersection"]
 
@@ -43,7 +43,11 @@ class Intersection(LiftedAutomaton):
         first = constraints[0]
         self.constraints, self._owner = tuple(constraints), owner
         subject = f"constraints in one part of {owner!r}"
-        super().__init__(IntersectedAutomaton(automata, subject), first.vocabulary, first.vocab_size)
+        both = IntersectedAutomaton(automata, subject)
+        super().__init__(both, first.vocabulary, first.vocab_size)
+        lifts = all(type(one) in (TokenAutomaton, LiftedAutomaton) for one in constraints)
+        #: Whether a token is allowed if each constraint allows it: no state that all of them can enter is a dead end.
+        self._each_decides = lifts and both.has_no_dead_ends and token_texts(first.vocabulary).every_byte
         self.restricts = any(one.restricts for one in constraints)
         self.ends_texts = any(one.ends_texts for one in constraints)
         self._without_text = textless_ids(self.vocabulary, self.vocab_size)
@@ -58,8 +62,10 @@ class Intersection(LiftedAutomaton):
         return None if None in after else tuple(after)
 
     def allowed(self, state: State) -> TokenSet:
-        parts = zip(self.constraints, _states(state), strict=True)
-        passing = [one.allowed(part).mask(self.vocab_size)[self._without_text] for one, part in parts]
+        sets = [one.allowed(part) for one, part in zip(self.constraints, _states(state), strict=True)]
+        if self._each_decides:
+            return reduce(partial(intersection, size=self.vocab_size), sets)
+        passing = [one.mask(self.vocab_size)[self._without_text] for one in sets]
         both = self._without_text[reduce(np.logical_and, passing)]
         return union([super().allowed(state), selected(both)], self.vocab_size)
 

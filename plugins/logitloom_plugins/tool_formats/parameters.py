@@ -238,10 +238,8 @@ def _text(value: Property, strings: list[str] | None, form: ToolFormat, key: str
         if not all(isinstance(one, str) for one in values):
             content = SectionContent("listed", key, texts=tuple(zip(texts, values, strict=True)))
         return Way("text", "string", [("choice", {"choices": tuple(texts)})], content)
-    # Bans and complements speak of bytes; the patterns of all texts and of trimmed ones leave whole characters.
+    # Bans and complements speak of bytes; the pattern of the length leaves whole characters.
     inner: list[Any] = [("bad_words", {"phrases": banned})]
-    if form.trimmed:
-        inner.append(("regex", {"pattern": r"(?:\S(?:[\s\S]*\S)?)?"}))
     if form.unlike:
         inner.append(("fsm", {"automaton": _all_but(form.unlike)}))
     known = value.known if isinstance(value.known, Mapping) else {}
@@ -251,11 +249,26 @@ def _text(value: Property, strings: list[str] | None, form: ToolFormat, key: str
     if not restricts.keys() <= {"type"}:
         asked = restricts if value.references is None else value.schema
         automaton, least, most = _language(json.dumps(asked), strings is not None or known.get("type") == "string")
-    if not form.trimmed or least or most is not None:
-        inner.append(("regex", {"pattern": rf"[\s\S]{{{least},{'' if most is None else most}}}"}))
+    inner.append(("regex", {"pattern": of_length(least, most, form.trimmed)}))
     if automaton is not None:
         inner.append(("fsm", {"automaton": automaton}))
     return Way("text", "string", inner, SectionContent("text", key))
+
+
+def of_length(least: int, most: int | None, trimmed: bool) -> str:
+    """The pattern of all texts of some lengths in characters. White space neither begins nor ends a trimmed text.
+
+    One pattern says both, because each of its states can be completed. Of one pattern for the length and one for the
+    borders, a text may satisfy each so far and never satisfy both.
+    """
+    if not trimmed:
+        return rf"[\s\S]{{{least},{'' if most is None else most}}}"
+    if most is not None and most < 2:
+        return rf"\S{{{least},{most}}}"
+    between = rf"[\s\S]{{{max(least - 2, 0)},{'' if most is None else most - 2}}}\S"
+    if least > 1:
+        return rf"\S{between}"
+    return rf"\S(?:{between})?" if least else rf"(?:\S(?:{between})?)?"
 
 
 @lru_cache(maxsize=256)

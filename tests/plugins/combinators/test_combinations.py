@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,7 @@ from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor
 from logitloom.errors import BudgetExceeded, OptionError, VocabularyError
 from logitloom.host.hookspecs import TextEnd
 from logitloom_plugins.combinators import after, between, budget, until
+from logitloom_plugins.combinators.intersection import Intersection
 from logitloom_plugins.combinators.triggers import TokenTexts
 
 _TEXTS = [bytes([byte]) for byte in range(256)]
@@ -240,6 +242,30 @@ def test_large_patterns_are_satisfied_together_with_others() -> None:
     assert allowed(both, b" x" + b" " + 59 * b"a")[0] == {b"c"}  # the last place for what must come
     nested = until(":", between("[", "]", large), ("bad_words", {"phrases": ["b", "x  "]}))
     assert allowed(nested, b"[ x" + b" " + 59 * b"a")[0] == {b"c"}
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"[\s\S]{2,9}", r"[\s\S]{50,2000}", r"\S(?:[\s\S]{0,30}\S)?", "a*(?:xy|b{3,700})?"]
+)
+@pytest.mark.parametrize("phrases", [["b;"], ["xyz", "}}"]])
+def test_masks_that_each_constraint_decides_are_those_of_a_walk_through_the_product(
+    pattern: str, phrases: list[str]
+) -> None:
+    names = ("regex", {"pattern": pattern}), ("bad_words", {"phrases": phrases})
+    constraints = [processors.load(name, tokenizer=WORDS).links[0].processor.constraint(WORDS, WIDTH) for name in names]
+    found, walked = Intersection(constraints, "until"), Intersection(constraints, "until")
+    assert found._each_decides
+    walked._each_decides = False
+    draw = random.Random(4)
+    for _ in range(10):
+        state: State | None = found.start()
+        for _ in range(14):
+            assert state is not None
+            ids = found.allowed(state).listed(WIDTH)
+            np.testing.assert_array_equal(ids, walked.allowed(state).listed(WIDTH))
+            if not len(ids):
+                break
+            state = found.advance(state, draw.choice(ids.tolist()))
 
 
 def test_constraints_that_nothing_satisfies_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
@@ -17,6 +18,7 @@ from logitloom.host import registry
 from logitloom.host.registry import available, load_plugin
 from logitloom_plugins.processors.tool_call import ToolCall
 from logitloom_plugins.tool_formats.builtin import rows
+from logitloom_plugins.tool_formats.parameters import of_length
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
 from tests.plugins.tool_formats.tool_texts import (
     BYTES,
@@ -48,6 +50,17 @@ def test_a_chat_template_with_the_marks_of_a_format_is_recognised(name: str) -> 
     marks = [mark if isinstance(mark, str) else max(mark, key=len) for mark in form.template]
     if marks:
         assert find_format("{% for tool in tools %}" + " ... ".join(marks)) == name
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_one_pattern_says_how_long_a_string_is_and_whether_it_is_trimmed(trimmed: bool) -> None:
+    texts = ["".join(characters) for size in range(6) for characters in itertools.product("a \né", repeat=size)]
+    for least, most in itertools.product(range(5), [None, *range(6)]):
+        if most is None or least <= most:
+            pattern = re.compile(of_length(least, most, trimmed))
+            for text in texts:
+                fits = least <= len(text) <= (6 if most is None else most) and (not trimmed or text == text.strip())
+                assert bool(pattern.fullmatch(text)) == fits, (least, most, text)
 
 
 @FORMATS

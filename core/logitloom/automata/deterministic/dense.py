@@ -71,6 +71,20 @@ class DenseAutomaton(ByteAutomaton):
             number = self.dfa.row_list(number)[self._columns[toward[number]]]
         return bytes(text)
 
+    def completion_bytes(self) -> frozenset[int] | None:
+        """The first bytes of the shortest texts of all states."""
+        left, toward = self._shortest
+        if min(left) < 0:
+            return None
+        return frozenset(byte for size, byte in zip(left, toward, strict=True) if size)
+
+    def always_read(self) -> frozenset[int] | None:
+        """The bytes whose columns have a next state everywhere, if no state is closing."""
+        if self.closing.any() or not self.dfa.accepting.all():
+            return None
+        read = (self.dfa.next >= 0).all(axis=0).take(self.dfa.byte_class)
+        return frozenset(read.nonzero()[0].tolist())
+
     @cached_property
     def _shortest(self) -> tuple[list[int], list[int]]:
         """Per state the bytes of a shortest text to the end, -1 if there is none, and the first byte of that text."""

@@ -146,6 +146,11 @@ class LazyDfa(ByteAutomaton):
             found.append(tail + row.completions[target])
         return min(found, key=lambda text: (len(text), text.translate(BYTE_ORDER)))
 
+    def completion_bytes(self) -> frozenset[int] | None:
+        """The bytes of the texts of all positions, and those that may end a character."""
+        completions = self._subsets.completions
+        return None if completions is None else completions.used
+
     def near_end(self, tokens: TextTokens) -> NearEnd | None:
         """By the positions of a state; ``None`` if tokens cannot write all completions."""
         completions = self._subsets.completions

@@ -1,11 +1,13 @@
 """Lazy unions and intersections of automata over bytes: product states are computed when they are visited.
 
 A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
-In an intersection some states cannot be completed. A state can be completed if all automata accept the completion of
-one of them, at the state or a few bytes after it. If no completion decides, one search of the whole product does. An
-automaton whose states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search.
-A set of positions can be completed exactly if one of its positions can. So the search visits tuples of positions; their
-number is at most the product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
+In an intersection some states are dead ends, which cannot be completed. There are none if all automata but one accept
+everywhere, as those of banned phrases do, and read the bytes of which the completions of that one are made. Else a
+state can be completed if all automata accept the completion of one of them, at the state or a few bytes after it. If no
+completion decides, one search of the whole product does. An automaton whose states are sets of positions
+(:class:`~logitloom.automata.LazyDfa`) has too many states for this search. A set of positions can be completed exactly
+if one of its positions can. So the search visits tuples of positions; their number is at most the product of the
+patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
 
 References:
     Y. Bar-Hillel, M. Perles, E. Shamir, "On formal properties of simple phrase structure grammars", 1961: the product
@@ -128,6 +130,8 @@ class IntersectedAutomaton(_LazyProduct):
 
     #: Whether an automaton counts tokens.
     _has_borders: ClassVar[bool] = False
+    #: Whether every tuple of states can be completed.
+    has_no_dead_ends: bool
 
     def __new__(cls, automata: Sequence[ByteAutomaton] = (), subject: str = "") -> IntersectedAutomaton:
         """An object of the subclass for automata that count tokens, if one of the automata does."""
@@ -145,7 +149,10 @@ class IntersectedAutomaton(_LazyProduct):
         self._subject = subject
         #: Whether the whole product was searched, or is too large for it.
         self._searched = self._too_large = False
-        if self._has_borders or not self._decided(tuple(automaton.start() for automaton in automata)):
+        start = tuple(automaton.start() for automaton in automata)
+        by_one = not self._has_borders and self._is_completed_by_one()
+        self.has_no_dead_ends = by_one and self.completion(start) is not None
+        if self._has_borders or not (self.has_no_dead_ends or self._decided(start)):
             self._search(_MOST_STEPS)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,6 +171,15 @@ class IntersectedAutomaton(_LazyProduct):
             if text is not None and reached is not None and self.accepts(reached):
                 return text
         return None
+
+    def _is_completed_by_one(self) -> bool:
+        """Whether all automata but one accept everywhere and read the completions of that one."""
+        read = [automaton.always_read() for automaton in self.automata]
+        narrow = [automaton for automaton, every in zip(self.automata, read, strict=True) if every is None]
+        if len(narrow) != 1:
+            return not narrow
+        used = narrow[0].completion_bytes()
+        return used is not None and all(used <= every for every in read if every is not None)
 
     def _decided(self, states: States) -> bool | None:
         """Whether a tuple can be completed, from the completions at this tuple and at those after it; ``None`` if a few
@@ -225,6 +241,8 @@ class IntersectedAutomaton(_LazyProduct):
 
     def _can_end(self, states: States) -> bool:
         """Whether a text can be completed from a tuple of states, which may be sets that the search did not visit."""
+        if self.has_no_dead_ends:
+            return True
         known = self._found.get(states)
         known = self._known.get(states) if known is None else known
         if known is None and not self._searched:

@@ -44,6 +44,7 @@ class PositionCompletions:
 
     Attributes:
         sets, set_at, edges: as given.
+        used: the bytes of all texts, and the bytes that complete a character which a token has begun.
     """
 
     def __init__(self, sets: list[CharSet], set_at: list[int], edges: NextPositions) -> None:
@@ -65,9 +66,8 @@ class PositionCompletions:
         self._together: list[tuple[int, int]] = []
         self._find()
         above_ascii = any(chars.high.ranges for chars in sets)
-        #: The bytes of all texts, and the bytes that complete a character which a token has begun.
-        self._used = frozenset(byte for text in characters for byte in text)
-        self._used |= frozenset(range(0x80, 0xC0) if above_ascii else ())
+        self.used = frozenset(byte for text in characters for byte in text)
+        self.used |= frozenset(range(0x80, 0xC0) if above_ascii else ())
         self._rest_of_character = 3 if above_ascii else 0
 
     def _find(self) -> None:
@@ -132,7 +132,7 @@ class PositionCompletions:
         Where positions have very many different texts, each byte counts as a token. ``None`` if tokens cannot write
         every text.
         """
-        if not self._used <= tokens.single:
+        if not self.used <= tokens.single:
             return None
         needed, exact = self._tokens_of_texts(tokens)
         farthest, rest = self._farthest(needed), self._rest_of_character

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import re
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.automata import (
+    AhoCorasick,
     DenseAutomaton,
     Dfa,
     IntersectedAutomaton,
@@ -165,6 +166,52 @@ def test_completions_decide_where_the_product_is_too_large_to_be_searched(monkey
     assert read(IntersectedAutomaton(far), b"a") is None
     monkeypatch.undo()
     assert read(IntersectedAutomaton(far), b"a") is not None
+
+
+def reachable(automaton: IntersectedAutomaton, most: int = 400) -> list[tuple[State, ...]]:
+    """The first tuples of states that bytes reach, whether a text can end after them or not."""
+    queue = [cast(tuple[State, ...], automaton.start())]
+    for states in queue:
+        for byte in (*b"ab<>1 ", 0xC3, 0xA9):
+            after = automaton._stepped(states, byte)
+            if after is not None and after not in queue and len(queue) < most:
+                queue.append(after)
+    return queue
+
+
+@pytest.mark.parametrize(
+    ("phrases", "pattern", "whole_table", "lazily"),
+    [
+        (["<"], r"[\s\S]{2,30}", True, True),
+        (["<"], r"\S(?:[\s\S]{0,20}\S)?", True, True),
+        # The first character of a shortest text may be banned. The search finds other texts.
+        (["a"], r"[\s\S]{2,30}", True, False),
+        (["\0"], r"[\s\S]{2,30}", False, True),
+        (["é"], r"[\s\S]{2,30}", True, False),
+        (["<b", "b>"], r"(?:1{30}|a)*<?", True, True),
+        (["<>"], r"(?:1{30}|a)*<>?", True, False),
+        (["<>"], r"(?:a{2}<>)?b", False, False),
+    ],
+)
+@pytest.mark.parametrize("whole", [True, False], ids=["whole table", "lazy"])
+def test_completions_of_one_automaton_that_the_others_read_leave_no_dead_ends(
+    phrases: list[str], pattern: str, whole_table: bool, lazily: bool, whole: bool
+) -> None:
+    inner = DenseAutomaton(compile_pattern(pattern)) if whole else lazy(pattern)
+    bans = DenseAutomaton(AhoCorasick(phrases).avoiding())
+    found, searched = IntersectedAutomaton([bans, inner]), IntersectedAutomaton([bans, inner])
+    assert found.has_no_dead_ends == (whole_table if whole else lazily)
+    searched.has_no_dead_ends = False
+    for states in reachable(found):
+        assert found._can_end(states) == searched._can_end(states)
+
+
+def test_an_intersection_with_nothing_is_refused_before_dead_ends_are_looked_for() -> None:
+    with pytest.raises(OptionError, match="No text satisfies all"):
+        IntersectedAutomaton([DenseAutomaton(AhoCorasick(["<"]).avoiding()), lazy("a*<")])
+    nothing = Dfa(np.zeros(256, dtype=np.uint8), [[-1]], [False])
+    with pytest.raises(OptionError, match="No text satisfies all"):
+        IntersectedAutomaton([DenseAutomaton(AhoCorasick(["<"]).avoiding()), DenseAutomaton(nothing)])
 
 
 class NoTokenAtTheStart(DenseAutomaton):
