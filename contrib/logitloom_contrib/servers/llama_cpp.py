@@ -5,18 +5,19 @@
 The server ignores fields of a request that it does not know, and its requests name no logits processors. Here its
 application is called through :class:`Chains`, which reads what a request asks for (``logitloom``, ``response_format``,
 ``tools``), checks it, and hands the chain on; the model that the library's handler gets for such a request runs it, and
-the tool calls of the answer are read from its text. Everything else is the library's.
+the tool calls of the answer are read from its text. An error within a stream is its last event, where the library would
+end the stream without a word. Everything else is the library's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import dataclasses
 import functools
 import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import llama_cpp
@@ -26,6 +27,7 @@ from llama_cpp.server import app as server
 from logitloom import Chain, read_vocabulary
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.masks.kernels import load_kernels
+from logitloom_contrib.engines._llama_cpp_sampling import bias_of
 from logitloom_contrib.engines.llama_cpp import MOST_TOKENS, LlamaCppProcessor, to_llama_cpp
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
@@ -50,23 +52,28 @@ class Chains:
     Args:
         app: the library's application.
         proxy: the library's table of models; chains run with the one that the server was started with first.
+        api_key: the key that requests must have; None if they need none.
     """
 
-    def __init__(self, app: Callable[..., Awaitable[None]], proxy: Any) -> None:
-        self._app, self._models = app, list(proxy)
+    def __init__(self, app: Callable[..., Awaitable[None]], proxy: Any, api_key: str | None = None) -> None:
+        self._app, self._models, self._api_key = app, list(proxy), api_key
         llama = proxy(None)
         vocabulary = read_vocabulary(llama.model_path)
         permissions = Permissions.read(os.environ, None)
         permissions = dataclasses.replace(permissions, allow=permissions.allow | {"structural_tag", "tool_call"})
         self._template = (getattr(llama, "metadata", None) or {}).get("tokenizer.chat_template")
         self._own_tools = str(getattr(llama, "chat_format", None)).startswith(_OWN_TOOLS)
-        width = max(llama.n_vocab(), vocabulary.size)
+        self._ids = int(llama.n_vocab())
+        width = max(self._ids, vocabulary.size)
         self._chains = ChainCache(permissions, vocabulary, width, engine="llama-cpp-python's server")
 
     async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
         """Serve one request."""
         if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].endswith(_ROUTES):
             await self._app(scope, receive, send)
+            return
+        if self._api_key is not None and not _has_key(scope, self._api_key):
+            await _refuse(send, "The request has not the API key of this server.", 401)
             return
         parts: list[bytes] = []
         more = True
@@ -78,7 +85,7 @@ class Chains:
             more = message.get("more_body", False)
         data = b"".join(parts)
         try:
-            chain, data = self._asked(data, scope["path"])
+            chain, data = await asyncio.to_thread(self._asked, data, scope["path"])
         except LogitloomError as error:
             await _refuse(send, str(error))
             return
@@ -98,10 +105,12 @@ class Chains:
         """The chain that a body asks for, and the body without what the chain stands for."""
         try:
             body = json.loads(data)
-        except (ValueError, RecursionError):
-            return None, data  # told of by the library
+        except ValueError as error:
+            raise NeedsNotMet(f"The body of the request is no JSON: {error!s:.100}. Send a JSON object.") from error
+        except RecursionError as error:
+            raise NeedsNotMet("The body of the request is nested too deeply. Nest less.") from error
         if not isinstance(body, dict):
-            return None, data
+            raise NeedsNotMet(f"The body of the request is {body!r:.60}. Send a JSON object.")
         meant = {name: value for name, value in body.items() if not (name == "tools" and self._own_tools)}
         asked = asked_chain(meant, chat_template=self._template, permissions=self._chains.permissions)
         if asked is None:
@@ -118,10 +127,16 @@ class Chains:
         most = body.get("max_tokens", MOST_TOKENS[method])
         if isinstance(most, int) and most > 0:
             self._chains.require_room(chain, most)
+        if body.get("logit_bias_type") != "tokens":
+            bias_of(body.get("logit_bias"), self._ids)
         # The library would follow grammars of its own.
         body.pop("response_format", None)
         if meant.get("tools"):
             body["tool_choice"] = "none" if body.get("tool_choice") == "none" else "auto"
+        for message in body["messages"] if isinstance(body.get("messages"), list) else ():
+            # As answers with calls have it; the library wants a text.
+            if isinstance(message, dict) and message.get("tool_calls") and message.get("content") is None:
+                message["content"] = ""
         return chain, json.dumps(body).encode()
 
 
@@ -158,27 +173,27 @@ class ChainedLlama:
         llama, calls = self._llama, CallsInText.of(self._processor.chain)
         assert calls is not None
         form = llama.chat_handler or llama._chat_handlers.get(llama.chat_format)
-        form = form or llama_chat_format.get_chat_completion_handler(llama.chat_format)
-        with _special_tokens_written(llama):
-            answer = form(**asked)
-            if not asked.get("stream"):
-                return _with_calls(answer, calls)
-        return self._streamed(answer, calls)
-
-    def _streamed(self, pieces: Iterator[Any], calls: CallsInText) -> Iterator[Any]:
-        with _special_tokens_written(self._llama):
-            yield from (_piece_with_calls(piece, calls) for piece in pieces)
+        answer = (form or llama_chat_format.get_chat_completion_handler(llama.chat_format))(**asked)
+        if asked.get("stream"):
+            return (_piece_with_calls(piece, calls) for piece in answer)
+        return _with_calls(answer, calls)
 
 
-@contextmanager
-def _special_tokens_written(llama: Any) -> Iterator[None]:
-    """While it lasts, special tokens are part of the text: formats of tool calls begin and end with them."""
-    original = llama.detokenize
-    llama.detokenize = functools.partial(original, special=True)
-    try:
-        yield
-    finally:
-        del llama.detokenize
+class _WithSpecialTokens(llama_cpp.Llama):  # type: ignore[misc]  # the library is not typed here
+    """A face of a ``Llama``, with whose attributes it works, whose texts have special tokens.
+
+    Formats of tool calls begin and end with them.
+    """
+
+    def __init__(self, llama: llama_cpp.Llama) -> None:
+        self.__dict__ = llama.__dict__
+
+    def detokenize(self, tokens: Any, prev_tokens: Any = None, special: bool = True) -> bytes:
+        del special
+        return bytes(super().detokenize(tokens, prev_tokens=prev_tokens, special=True))
+
+    def __del__(self) -> None:
+        """The model stays open."""
 
 
 def _with_calls(answer: Any, calls: CallsInText) -> Any:
@@ -211,17 +226,35 @@ def _piece_with_calls(piece: Any, calls: CallsInText) -> Any:
 
 def install() -> None:
     """Let the library's handlers get a model that runs the chain of the request; more than once does nothing more."""
-    original: Callable[..., Any] = server.prepare_request_resources
-    if hasattr(original, "adds_chains"):
+    prepare: Callable[..., Any] = server.prepare_request_resources
+    publish: Callable[..., Awaitable[None]] = server.get_event_publisher
+    if hasattr(prepare, "adds_chains"):
         return
 
-    @functools.wraps(original)
+    @functools.wraps(prepare)
     def prepared(*given: Any, **more: Any) -> Any:
-        llama, chain = original(*given, **more), _CHAIN.get()
-        return llama if chain is None else ChainedLlama(llama, to_llama_cpp(chain, llama))
+        llama, chain = prepare(*given, **more), _CHAIN.get()
+        if chain is None:
+            return llama
+        if CallsInText.of(chain) is not None:
+            llama = _WithSpecialTokens(llama)
+        return ChainedLlama(llama, to_llama_cpp(chain, llama))
+
+    @functools.wraps(publish)
+    async def published(*given: Any, llama_call: Any, **more: Any) -> None:
+        await publish(*given, llama_call=functools.partial(_pieces, llama_call), **more)
 
     prepared.adds_chains = True  # type: ignore[attr-defined]
     server.prepare_request_resources = prepared
+    server.get_event_publisher = published
+
+
+def _pieces(call: Callable[..., Iterator[Any]], llama: Any, **asked: Any) -> Iterator[Any]:
+    """The pieces of a stream; an error is the last of them."""
+    try:
+        yield from call(llama, **asked)
+    except Exception as error:
+        yield _told(str(error) or type(error).__name__)
 
 
 def create_app(*given: Any, **more: Any) -> Chains:
@@ -229,14 +262,24 @@ def create_app(*given: Any, **more: Any) -> Chains:
     install()
     load_kernels()
     app = server.create_app(*given, **more)
-    return Chains(app, server._llama_proxy)
+    return Chains(app, server._llama_proxy, server._server_settings.api_key)
 
 
-async def _refuse(send: Any, message: str) -> None:
-    body = json.dumps({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}})
+def _has_key(scope: Any, api_key: str) -> bool:
+    given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    scheme, _, key = given.decode("latin-1").partition(" ")
+    return scheme.lower() == "bearer" and key == api_key
+
+
+def _told(message: str) -> dict[str, Any]:
+    """An error in the form of OpenAI's protocol."""
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+
+
+async def _refuse(send: Any, message: str, status: int = 400) -> None:
     headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": 400, "headers": headers})
-    await send({"type": "http.response.body", "body": body.encode()})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(_told(message)).encode()})
 
 
 def main() -> None:

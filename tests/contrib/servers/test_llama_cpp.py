@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -21,8 +22,10 @@ pytest.importorskip("gguf", reason="the package gguf is not installed")
 import uvicorn
 from llama_cpp.server.settings import ModelSettings, ServerSettings
 
+from logitloom import processors
 from logitloom.cli.server_check import check_server
-from logitloom_contrib.servers.llama_cpp import create_app
+from logitloom_contrib.engines.llama_cpp import to_llama_cpp
+from logitloom_contrib.servers.llama_cpp import ChainedLlama, Chains, _WithSpecialTokens, create_app
 from tests.contrib.engines.tiny_gguf import write_tiny_gguf
 from tests.contrib.servers.bodies import FORM, REFUSED, SAMPLER, TOOL
 
@@ -150,6 +153,88 @@ def test_tool_calls_are_read_from_the_text(address: str, monkeypatch: pytest.Mon
         pieces = post(address, "/chat/completions", stream=True, **asked)
         [streamed] = [each for piece in pieces for each in piece["choices"][0]["delta"].get("tool_calls", ())]
         assert streamed["function"] == call["function"]
+
+
+def test_an_error_within_a_stream_is_its_last_event(address: str) -> None:
+    """With ``min_tokens`` the text may not end where the chain lets it do nothing else."""
+    contradiction = {"logitloom": DIGITS, "min_tokens": 20}
+    for path, given in (("/completions", {"prompt": "a"}), ("/chat/completions", {"messages": MESSAGES})):
+        *pieces, last = post(address, path, stream=True, **given, **contradiction)
+        assert pieces
+        assert "No token is legal for the chain (regex) together with" in last["error"]["message"]
+    [last] = post(address, "/completions", stream=True, prompt="a" * 2000)
+    assert "exceed context window" in last["error"]["message"]
+    [choice] = post(address, "/completions", prompt="hello", logitloom=DIGITS)["choices"]
+    assert re.fullmatch(PATTERN, choice["text"])
+
+
+def test_a_bias_that_cannot_be_applied_is_refused(address: str) -> None:
+    for bias, told in (({"99999": 1.0}, "names the token 99999"), ({"a": 1.0}, "has 'a': 1.0"), ([5], "a list")):
+        assert told in refused(address, prompt="a", logitloom=DIGITS, logit_bias=bias)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[1]", b'{"logitloom": ' + b"[" * 9000 + b"]" * 9000 + b"}"])
+def test_a_body_that_is_no_object_is_refused(address: str, body: bytes) -> None:
+    request = urllib.request.Request(f"{address}/v1/completions", body, {"Content-Type": "application/json"})
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(request, timeout=60)
+    assert raised.value.code == 400
+    assert "The body of the request is" in json.load(raised.value)["error"]["message"]
+
+
+def test_a_message_of_calls_needs_no_content(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As clients send an answer back."""
+    monkeypatch.setenv("LOGITLOOM_TOOL_FORMAT", "hermes")
+    asked = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 100}
+    [told] = post(address, "/chat/completions", messages=MESSAGES, **asked)["choices"]
+    assert told["message"]["content"] is None
+    result = {"role": "tool", "tool_call_id": told["message"]["tool_calls"][0]["id"], "content": "5"}
+    [told] = post(address, "/chat/completions", messages=[*MESSAGES, told["message"], result], **asked)["choices"]
+    assert told["finish_reason"] == "tool_calls"
+
+
+def test_streams_of_calls_in_turn_share_no_method_of_the_model(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from llama_cpp.server import app
+
+    monkeypatch.setenv("LOGITLOOM_TOOL_FORMAT", "hermes")
+    llama = app._llama_proxy(None)
+    chain = processors.load(("tool_call", {"tools": [TOOL], "format": "hermes", "choice": "required"}))
+
+    def stream() -> Any:
+        faced = _WithSpecialTokens(llama)
+        chained = ChainedLlama(faced, to_llama_cpp(chain, faced))
+        return chained.create_chat_completion(MESSAGES, stream=True, max_tokens=100)
+
+    first, second = stream(), stream()
+    next(first), next(second)
+    first.close()
+    assert not {"detokenize", "sample"} & set(vars(llama))
+    second.close()
+    assert llama.detokenize(llama.tokenize(b"hello"))
+    del first, second
+    assert llama.tokenize(b"hello")  # the model is open
+
+
+def test_a_server_with_a_key_reads_no_chain_without_it(address: str) -> None:
+    from llama_cpp.server import app
+
+    started: list[Any] = []
+
+    async def send(message: Any) -> None:
+        started.append(message)
+
+    async def inner(scope: Any, receive: Any, send: Any) -> None:
+        await send("the library")
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b'{"prompt": "a"}'}
+
+    chains = Chains(inner, app._llama_proxy, "secret")
+    for key, told in ((b"", 401), (b"Bearer other", 401), (b"Bearer secret", "the library")):
+        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [(b"authorization", key)]}
+        started.clear()
+        asyncio.run(chains(scope, receive, send))
+        assert (started[0] if told == "the library" else started[0]["status"]) == told
 
 
 def test_doctor_finds_that_the_server_runs_chains(address: str) -> None:
