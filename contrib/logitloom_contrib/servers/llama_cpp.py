@@ -114,7 +114,7 @@ class Chains:
         meant = {name: value for name, value in body.items() if not (name == "tools" and self._own_tools)}
         asked = asked_chain(meant, chat_template=self._template, permissions=self._chains.permissions)
         if asked is None:
-            return None, data
+            return None, json.dumps(body).encode() if _mended(body) else data
         if body.get("grammar") is not None:
             raise NeedsNotMet(
                 "The request asks for a chain and for a constraint in 'grammar'. llama.cpp aborts where the two "
@@ -133,10 +133,7 @@ class Chains:
         body.pop("response_format", None)
         if meant.get("tools"):
             body["tool_choice"] = "none" if body.get("tool_choice") == "none" else "auto"
-        for message in body["messages"] if isinstance(body.get("messages"), list) else ():
-            # As answers with calls have it; the library wants a text.
-            if isinstance(message, dict) and message.get("tool_calls") and message.get("content") is None:
-                message["content"] = ""
+        _mended(body)
         return chain, json.dumps(body).encode()
 
 
@@ -274,6 +271,19 @@ def _has_key(scope: Any, api_key: str) -> bool:
 def _told(message: str) -> dict[str, Any]:
     """An error in the form of OpenAI's protocol."""
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+
+
+def _mended(body: dict[str, Any]) -> bool:
+    """Give messages of tool calls a text, which the library wants, and answers have not; whether there was one."""
+    messages = body.get("messages")
+    empty = [
+        message
+        for message in (messages if isinstance(messages, list) else ())
+        if isinstance(message, dict) and message.get("tool_calls") and message.get("content") is None
+    ]
+    for message in empty:
+        message["content"] = ""
+    return bool(empty)
 
 
 async def _refuse(send: Any, message: str, status: int = 400) -> None:

@@ -189,8 +189,12 @@ def test_a_message_of_calls_needs_no_content(address: str, monkeypatch: pytest.M
     [told] = post(address, "/chat/completions", messages=MESSAGES, **asked)["choices"]
     assert told["message"]["content"] is None
     result = {"role": "tool", "tool_call_id": told["message"]["tool_calls"][0]["id"], "content": "5"}
-    [told] = post(address, "/chat/completions", messages=[*MESSAGES, told["message"], result], **asked)["choices"]
+    turn = [*MESSAGES, told["message"], result]
+    [told] = post(address, "/chat/completions", messages=turn, **asked)["choices"]
     assert told["finish_reason"] == "tool_calls"
+    for more in ({}, asked | {"tool_choice": "none"}):
+        [told] = post(address, "/chat/completions", messages=turn, **more)["choices"]
+        assert told["message"]["content"]
 
 
 def test_streams_of_calls_in_turn_share_no_method_of_the_model(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
