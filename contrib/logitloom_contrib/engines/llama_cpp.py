@@ -113,13 +113,6 @@ class LlamaCppProcessor(MadeAnew):
         self._seed, self._max_length = seed, max_length
         eos = chain.vocabulary.eos if chain.vocabulary is not None else ()
         self._eos = list(eos) or ([int(model.token_eos())] if hasattr(model, "token_eos") else [])
-        self._tracker = RowTracker(
-            chain,
-            eos=self._eos,
-            seed=seed,
-            max_length=max_length,
-            context={} if adapter is None else {"model": adapter},
-        )
         self._error: Exception | None = None
         #: Takes back what makes the ``Llama`` raise the error.
         self._disarm: Callable[[], None] | None = None
@@ -127,12 +120,25 @@ class LlamaCppProcessor(MadeAnew):
         self._asked, self._called = 0, False
         #: Whether there was none either before the criterion was asked the last time, as after the end of a text.
         self._missed = True
-        #: Most tokens of the text that :meth:`complete` or :meth:`chat` writes; None where it is the context's room.
+        #: What :meth:`complete` and :meth:`chat` say about their text: most tokens, and the seed.
         self._most: int | None = None
+        self._text_seed = seed
         #: Tokens that the library counts before the first one.
         self._counted = 0
-        #: A weak reference to the library's sampler of the text that is being written.
-        self._sampler: Callable[[], Any] = lambda: None
+        #: The library's sampler of a text -> the text's rows: what one text has is no prompt of another.
+        self._texts: weakref.WeakKeyDictionary[Any, RowTracker] = weakref.WeakKeyDictionary()
+        #: The rows of calls that belong to no sampler that is known.
+        self._others = self._new_tracker(None)
+
+    def _new_tracker(self, most: int | None) -> RowTracker:
+        return RowTracker(
+            self.chain,
+            eos=self._eos,
+            seed=self._text_seed,
+            max_length=self._max_length,
+            max_new_tokens=most,
+            context={} if self._adapter is None else {"model": self._adapter},
+        )
 
     def _made_of(self) -> tuple[Any, ...]:
         return self.chain, self._model, self._adapter, self._seed, self._max_length
@@ -154,9 +160,8 @@ class LlamaCppProcessor(MadeAnew):
                 if at.own_grammar:
                     raise _beside_the_chain("grammar")
                 _require_whole_text(at, len(ids))
-                self._begin_anew(at, len(ids))
                 logits = np.ascontiguousarray(scores)[None]
-                processed: NDArray[np.float32] = self._tracker.process(logits, ids[None])[0]
+                processed: NDArray[np.float32] = self._tracker_of(at, len(ids)).process(logits, ids[None])[0]
                 return processed
             except Exception as error:  # raised from Python, since the library would swallow it here
                 self._keep(error, at.llama)
@@ -164,14 +169,16 @@ class LlamaCppProcessor(MadeAnew):
             return np.array(scores)  # the library aborts where its grammar is left without a token
         return self._ended(scores)
 
-    def _begin_anew(self, at: Sampling, prompt: int) -> None:
-        """Forget the rows if another text has begun, whose prompt may be the beginning of one that is remembered."""
-        if at.sampler is None or at.sampler is self._sampler():
-            return
-        self._sampler = weakref.ref(at.sampler)
-        self._tracker.forget()
-        room = min(int(at.llama.n_ctx()), len(at.llama.input_ids)) - prompt
-        self._tracker.max_new_tokens = (room if self._most is None else min(room, self._most)) - self._counted
+    def _tracker_of(self, at: Sampling, length: int) -> RowTracker:
+        """The rows of the text that is sampled, which begins at this length if they are new."""
+        if at.sampler is None:
+            return self._others
+        tracker = self._texts.get(at.sampler)
+        if tracker is None:
+            room = min(int(at.llama.n_ctx()), len(at.llama.input_ids)) - length
+            most = (room if self._most is None else min(room, self._most)) - self._counted
+            tracker = self._texts[at.sampler] = self._new_tracker(most)
+        return tracker
 
     def _keep(self, error: Exception, llama: Any) -> None:
         """Keep an error until it can be raised from Python."""
@@ -220,7 +227,7 @@ class LlamaCppProcessor(MadeAnew):
             self._disarm = None
         if error is not None:
             self._called, self._missed = False, True
-            self._tracker.forget()
+            self._others.forget()
             raise error
 
     def complete(self, prompt: Any, **options: Any) -> Any:
@@ -292,14 +299,13 @@ class LlamaCppProcessor(MadeAnew):
     def _limited(self, most: int | None, counted: int, seed: int | None) -> Iterator[None]:
         """Within the block, a text begins that has a limit and a seed of its own."""
         self._called, self._missed = False, True
-        self._tracker.forget()
-        self._most, self._counted, self._tracker.max_new_tokens = most, counted, most
-        self._tracker.seed = self._seed if seed is None else seed
+        self._most, self._counted, self._text_seed = most, counted, self._seed if seed is None else seed
+        self._others = self._new_tracker(most)
         try:
             yield
         finally:
-            self._most, self._counted, self._tracker.max_new_tokens = None, 0, None
-            self._tracker.seed = self._seed
+            self._most, self._counted, self._text_seed = None, 0, self._seed
+            self._others = self._new_tracker(None)
 
     def _last(self, bias: Bias, input_ids: Any, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """The last processor of a call: the library's ``logit_bias``, and whether all of them leave a token."""

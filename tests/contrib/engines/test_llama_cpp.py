@@ -296,6 +296,19 @@ def test_a_text_by_hand_does_not_go_on_with_the_text_that_its_prompt_repeats(lla
             assert re.fullmatch("[a-z]{12}", text_of(found))
 
 
+def test_two_models_in_turn_share_a_processor(llama: Any, drafting: Any) -> None:
+    chain = chain_of(("regex", {"pattern": "[0-9]{3}-[0-9]{3}-[0-9]{3}"}))
+    for given in (chain, to_llama_cpp(chain)):
+        streams = [
+            model.create_completion(prompt, max_tokens=24, logits_processor=given, stream=True)
+            for model, prompt in zip((llama, drafting), PROMPTS[:2], strict=True)
+        ]
+        pieces = list(itertools.zip_longest(*streams))
+        for column in zip(*pieces, strict=True):
+            text = "".join(text_of(piece) for piece in column if piece is not None)
+            assert re.fullmatch("[0-9]{3}-[0-9]{3}-[0-9]{3}", text)
+
+
 def test_the_limit_of_one_call_is_none_of_the_next(llama: Any) -> None:
     processor = to_llama_cpp(chain_of(("regex", {"pattern": "[0-9]{20}|x"})), llama)
     assert text_of(processor.complete(PROMPTS[0], max_tokens=4, temperature=0.0)) == "x"
