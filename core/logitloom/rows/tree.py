@@ -141,7 +141,24 @@ def row_count(state: State) -> int | None:
 
 
 def _host_index(index: Any) -> np.ndarray[Any, Any]:
-    return index if isinstance(index, np.ndarray) else np.asarray(index, dtype=np.int32)
+    """Row numbers on the host.
+
+    Raises:
+        StateMismatch: the index is no list of whole numbers, or one of truth values, which say nothing of an order.
+    """
+    try:
+        found = np.asarray(index)
+        if found.ndim == 1 and (found.dtype.kind in "iu" or not found.size):
+            return found if isinstance(index, np.ndarray) and found.size else np.asarray(index, dtype=np.int32)
+        truth = found.dtype.kind == "b"
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        truth = False
+    raise _no_index(index, truth)
+
+
+def _no_index(index: Any, truth: bool) -> StateMismatch:
+    remedy = " Of truth values give the places that are true: numpy.flatnonzero(index)." if truth else ""
+    return StateMismatch(f"Rows are named by a list of their numbers, but the index is {shown(index)}.{remedy}")
 
 
 def take(state: State, index: Array | Sequence[int]) -> State:
@@ -152,11 +169,17 @@ def take(state: State, index: Array | Sequence[int]) -> State:
         index: ``[m]`` integers, ``0 <= index < rows``: a list, a NumPy array, or a native array (which keeps
             array leaves free of host synchronisation; :class:`Rows` leaves need host integers).
 
+    Raises:
+        StateMismatch: the index is none, or names a row that the state does not have.
+
     Example:
         >>> take((np.array([10, 20, 30]),), [2, 0, 0])
         (array([30, 10, 10]),)
     """
-    native = not isinstance(index, (list, tuple, range, np.ndarray))
+    dtype = None if isinstance(index, (np.ndarray, np.generic)) else getattr(index, "dtype", None)
+    native = dtype is not None
+    if native and str(dtype).endswith("bool"):
+        raise _no_index(index, truth=True)
 
     def one(leaf: Any) -> Any:
         if is_row_leaf(leaf):
@@ -215,7 +238,7 @@ def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any])
         which: ``[rows]`` host integers: row ``i`` of the result is row ``i`` of ``states[which[i]]``.
 
     Raises:
-        StateMismatch: if a state has another number of rows.
+        StateMismatch: if a state has another number of rows, or there is none of a number.
 
     Example:
         >>> select([(np.array([1, 2]),), (np.array([10, 20]),)], [1, 0])
@@ -223,6 +246,9 @@ def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any])
     """
     chosen = _host_index(which)
     used = sorted({int(w) for w in chosen})
+    if used and not 0 <= used[0] <= used[-1] < len(states):
+        wrong = used[0] if used[0] < 0 else used[-1]
+        raise StateMismatch(f"State {wrong} was chosen for a row, but there are the states 0 to {len(states) - 1}.")
     if len(used) == 1:
         return states[used[0]]
     rows = len(chosen)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import errors
+from logitloom import errors, load_backend
 from logitloom.rows import tree as state
 from logitloom.rows.tree import Rows
 
@@ -169,6 +169,43 @@ def test_selecting_for_another_number_of_rows_is_refused():
     versions = [(np.array([1, 2, 3]),), (np.array([4, 5, 6]),)]
     with pytest.raises(errors.StateMismatch, match="2 rows.*3 rows"):
         state.select(versions, [0, 1])
+
+
+@pytest.mark.parametrize("which", [[0, 2], [-1, 0], [2, 2]])
+def test_selecting_from_a_state_that_is_not_there_is_refused(which):
+    versions = [(np.array([1, 2]),), (np.array([4, 5]),)]
+    with pytest.raises(
+        errors.StateMismatch, match=r"State (2|-1) was chosen for a row, but there are the states 0 to 1"
+    ):
+        state.select(versions, which)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [1, np.int64(1), slice(0, 1), [0.0], [[0, 1]], "01", None, [2**40], np.zeros((1, 1), np.int32), [[1], [1, 2]]],
+)
+def test_an_index_that_is_no_list_of_row_numbers_is_refused(index):
+    for tree in ((np.array([1, 2]),), (Rows("ab"),)):
+        with pytest.raises(errors.StateMismatch, match="Rows are named by a list of their numbers, but the index is "):
+            state.take(tree, index)
+    with pytest.raises(errors.StateMismatch, match="Rows are named by a list of their numbers"):
+        state.select([(np.array([1, 2]),)] * 2, index)
+
+
+@pytest.mark.parametrize("form", [list, tuple, np.array])
+def test_truth_values_are_no_row_numbers(form):
+    """As numbers they would be rows 0 and 1, in an order that nobody meant."""
+    with pytest.raises(errors.StateMismatch, match=r"numpy\.flatnonzero"):
+        state.take((np.array([1, 2]), Rows("ab")), form([True, False]))
+
+
+@pytest.mark.parametrize(
+    "library", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "jax", "mlx")]
+)
+def test_truth_values_of_a_library_are_no_row_numbers(library):
+    backend = load_backend(library)
+    with pytest.raises(errors.StateMismatch, match=r"numpy\.flatnonzero"):
+        state.take((backend.asarray([1, 2]),), backend.asarray([1, 0]) > 0)
 
 
 def test_joining_states_of_different_structure_is_refused():
