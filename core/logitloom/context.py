@@ -87,7 +87,8 @@ class Context:
         vocab_size: width of the logits (may exceed the vocabulary's own size).
         vocabulary: the bytes of each token, or None if no tokenizer was given.
         prompt: the prompt's token ids, one tuple per row (ragged), or None if the engine does not tell.
-        max_length: most tokens a sequence can reach, prompt included; fixes the shape of histories.
+        max_length: most tokens a sequence can reach, prompt included; fixes the shape of histories. A row that grows
+            longer under a processor that needs histories is an ``InvalidContext`` in host memory.
         max_new_tokens: most tokens that rows may generate, end-of-sequence included: one number for all rows, or one
             per row; None if the number is not known. Constraints keep to it.
         seed: an integer for the whole batch, or one per row. With one integer, row ``i`` gets a seed derived

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom import Context, Processor, processors
 from logitloom.chain import positions
+from logitloom.errors import InvalidContext
 from logitloom.rows import tree as state
 
 ROWS = st.integers(1, 4)
@@ -59,11 +61,14 @@ def test_histories_are_those_of_a_naive_book_keeper(data):
             else tokens
         )
         donated = data.draw(st.booleans())
-        _, lived = chain.process(
-            np.zeros((len(books), 10), np.float32), lived, context.accept(given_tokens, donate_state=donated)
-        )
+        accepted = np.zeros((len(books), 10), np.float32), lived, context.accept(given_tokens, donate_state=donated)
         for book, row in zip(books, tokens, strict=True):
             book.extend(row)
+        if max(map(len, books)) > capacity:
+            with pytest.raises(InvalidContext, match=f"tokens, but the histories of this generation hold {capacity}"):
+                chain.process(*accepted)
+            return
+        _, lived = chain.process(*accepted)
         sequence, length, prompt_length, step = recording.seen[-1]
         np.testing.assert_array_equal(sequence, buffer(books, capacity))
         np.testing.assert_array_equal(length, [len(b) for b in books])
@@ -103,6 +108,20 @@ def test_earlier_positions_stay_as_they_were():
     positions.advance(first, context.accept([1, 2]))
     positions.advance(first, context.accept([[1, 2], [3]]))
     assert (first.sequence == -1).all()
+
+
+def test_a_history_that_is_full_is_told_with_the_row_and_the_remedy():
+    """What the processor would see from there on would be another text."""
+    chain = processors.load(("no_repeat_ngram", {"n": 2}))
+    logits = np.zeros((2, 10), dtype=np.float32)
+    short, long = (Context.start(logits, prompt=[[1], [2, 3]], max_length=length) for length in (4, 5))
+    _, lived = chain.process(logits, chain.init_state(short), short.accept([[4], [4, 5]]))
+    with pytest.raises(InvalidContext, match=r"Row 1 has 5 tokens.*hold 4, the max_length of its start.*chain\.replay"):
+        chain.process(logits, lived, short.accept([6, 6]))
+    with pytest.raises(InvalidContext, match="Row 1 has 5 tokens"):
+        chain.process(logits, chain.load_state(chain.save_state(lived), long), long.accept([6, 6]))
+    found, _ = chain.process(logits, chain.replay([[4], [4, 5]], long), long.accept([6, 4]))
+    assert np.flatnonzero(np.isneginf(found[1])).tolist() == [5]
 
 
 def test_nothing_is_kept_that_nobody_needs():

@@ -9,6 +9,7 @@ import numpy as np
 
 from logitloom.arrays.backend import Array, Backend
 from logitloom.context import Context
+from logitloom.errors import InvalidContext
 
 __all__ = ["RowPositions", "advance", "describe", "start", "states_after", "tracked"]
 
@@ -47,10 +48,35 @@ def start(context: Context, needs: Collection[str]) -> RowPositions:
 
 
 def advance(position: RowPositions, context: Context) -> RowPositions:
-    """The position after the context's tokens. Tokens beyond the capacity are counted but not kept."""
-    tokens = context.tokens
-    if tokens is None or tokens.shape[1] == 0:
+    """The position after the context's tokens.
+
+    Raises:
+        InvalidContext: the history of a row is full. On devices and in compiled loops nothing is read back to find
+            that; there, tokens beyond the capacity are counted and not kept.
+    """
+    if context.tokens is None or context.tokens.shape[1] == 0:
         return position
+    found = _advanced(position, context.tokens, context)
+    if not isinstance(found.sequence, tuple):
+        _check_capacity(found, context)
+    return found
+
+
+def _check_capacity(position: RowPositions, context: Context) -> None:
+    capacity = position.sequence.shape[1]
+    if context.compiled or not context.backend.on_host or not context.backend.has_values(position.length):
+        return
+    lengths = context.backend.to_numpy(position.length)
+    if lengths.max(initial=0) > capacity:
+        row = int(lengths.argmax())
+        raise InvalidContext(
+            f"Row {row} has {lengths[row]} tokens, but the histories of this generation hold {capacity}, the "
+            f"max_length of its start. Start with a context whose max_length is the most tokens that a row can reach, "
+            f"prompt included; chain.replay makes the state of the tokens so far."
+        )
+
+
+def _advanced(position: RowPositions, tokens: Array, context: Context) -> RowPositions:
     backend = context.backend
     valid = tokens >= 0
     length, sequence = position.length, position.sequence
@@ -70,7 +96,7 @@ def states_after(position: RowPositions, context: Context) -> RowPositions:
     """The positions before the context's tokens, after the first of each row, and so on: ``(n + 1) * rows`` rows."""
     backend, xp, tokens = context.backend, context.backend.xp, context.tokens
     assert tokens is not None
-    last = advance(position, context.with_fields(donate_state=False))
+    last = _advanced(position, tokens, context.with_fields(donate_state=False))
     counted = xp.cumulative_sum(_as_int(backend, tokens >= 0), axis=1)
     taken = xp.concat([counted[:, :1] * 0, counted], axis=1)
     length = position.length[None, :] + backend.cast(taken, "int32").T
