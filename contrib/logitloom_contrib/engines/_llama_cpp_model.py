@@ -16,11 +16,14 @@ from logitloom import Array, Backend
 from logitloom.errors import ModelError
 from logitloom.host.registry import load_backend
 from logitloom_contrib.engines._column_cache import check_tokens
+from logitloom_contrib.engines._given import number, read_from
 from logitloom_contrib.engines._stored_beginnings import PrefixCache
 
 __all__ = ["LlamaCppModel"]
 
 _NO_ROOM: Final = 1
+#: llama.cpp counts cells in 32 bits.
+_MOST_CELLS: Final = 1 << 31
 
 
 class _LlamaSequence:
@@ -50,13 +53,16 @@ class LlamaCppModel:
         tokenizer: kept as ``tokenizer`` for callers that want text.
 
     Raises:
-        ModelError: for models with recurrent layers or an encoder, whose memory cannot be cropped, and if llama.cpp
-            refuses the context.
+        ModelError: for models with recurrent layers or an encoder, whose memory cannot be cropped; if llama.cpp
+            refuses the context; and if it is no ``Llama``.
+        InvalidContext: ``rows`` or ``cells`` is no whole number.
     """
 
     def __init__(self, llama: Any, *, rows: int = 64, cells: int | None = None, tokenizer: Any = None) -> None:
         self._library = library = importlib.import_module("llama_cpp")
-        weights = llama._model.model  # the one handle that the library shares, under no public name
+        # The one handle that the library shares, under no public name.
+        weights = read_from(llama, lambda given: given._model.model, "llama-cpp-python")
+        rows, cells = number(rows, "rows") or 0, number(cells, "cells")
         for kind, found in (
             ("recurrent layers", library.llama_model_is_recurrent(weights) or library.llama_model_is_hybrid(weights)),
             ("an encoder", library.llama_model_has_encoder(weights)),
@@ -72,8 +78,12 @@ class LlamaCppModel:
         most = int(library.llama_max_parallel_sequences())
         if not 1 <= rows <= most:
             raise ModelError(f"This build of llama.cpp stores 1 to {most} sequences, but {rows} rows are asked for.")
+        if cells is None:
+            cells = max(4096, int(llama.n_ctx()))
+        if not rows <= cells < _MOST_CELLS:
+            raise ModelError(f"A context of {rows} rows has {rows} cells or more, but {cells} cells are asked for.")
         params = library.llama_context_default_params()
-        params.n_ctx = cells or max(4096, int(llama.n_ctx()))
+        params.n_ctx = cells
         params.n_batch = params.n_ubatch = min(512, params.n_ctx)
         params.n_seq_max, params.kv_unified, params.swa_full = rows, True, True
         params.n_threads, params.n_threads_batch = llama.n_threads, llama.n_threads_batch

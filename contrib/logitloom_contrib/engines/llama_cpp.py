@@ -25,7 +25,7 @@ from logitloom.chain.links import Link
 from logitloom.engines import bind, stop_strings
 from logitloom.errors import InvalidContext, LogitloomError, NeedsNotMet, NoLegalToken
 from logitloom_contrib.engines._copies import MadeAnew
-from logitloom_contrib.engines._given import number, told
+from logitloom_contrib.engines._given import number, token_ids, told
 from logitloom_contrib.engines._llama_cpp_answers import StopKeeper
 from logitloom_contrib.engines._llama_cpp_model import LlamaCppModel
 from logitloom_contrib.engines._llama_cpp_sampling import Bias, Sampling, armed, bias_of, sampling
@@ -242,6 +242,8 @@ class LlamaCppProcessor(MadeAnew):
             NoLegalToken: the chain and the other processors leave no token.
             Exception: the exception of the chain.
         """
+        if not isinstance(prompt, str):
+            prompt = list(token_ids(prompt, "prompt"))
         kind = _library().StoppingCriteriaList
         options["stopping_criteria"] = kind([self.stopping, *_listed(options, "stopping_criteria")])
         return self._run("create_completion", prompt, options)

@@ -344,8 +344,13 @@ def test_any_argument_is_taken_or_refused(llama: Any) -> None:
     entries = {
         "to_llama_cpp": (to_llama_cpp, {"chain": chain, "model": llama, "tokenizer": None, **settings}),
         "complete": (lambda **more: to_llama_cpp(chain, llama).complete("x", **more), given),
+        "LlamaCppModel": (LlamaCppModel, {"llama": llama, "rows": 2}),
     }
     assert list(refused_without_a_sentence(entries)) == []
+    for prompt in (5, None, ["x"], [[5]], b"x".decode):
+        with pytest.raises(InvalidContext, match="'prompt' must be a list of token ids"):
+            to_llama_cpp(chain, llama).complete(prompt)
+    assert text_of(to_llama_cpp(chain, llama).complete(np.array([5, 6])))
     with pytest.raises(InvalidContext, match=r"'stop' must be a list of texts, but is a list \(\[5\]\)"):
         to_llama_cpp(chain, llama).complete("x", stop=[5])
 
@@ -455,6 +460,10 @@ def test_what_the_context_cannot_hold_is_refused(llama: Any, adapter: LlamaCppMo
         adapter.forward(np.array([[49152]]), adapter.empty_cache(1))
     with pytest.raises(ModelError, match=r"stores 1 to \d+ sequences, but 0 rows"):
         LlamaCppModel(llama, rows=0)
+    for cells in (0, 3, -1, 2**40):  # llama.cpp ends the process where there are fewer cells than rows
+        with pytest.raises(ModelError, match=rf"A context of 4 rows has 4 cells or more, but {cells} cells"):
+            LlamaCppModel(llama, rows=4, cells=cells)
+    LlamaCppModel(llama, rows=4, cells=4).close()
     small = LlamaCppModel(llama, rows=2, cells=256)
     with pytest.raises(ModelError, match=r"All 2 sequences of the context are in use.*rows=4"):
         small.forward(np.array([[5]] * 3), small.empty_cache(3))
