@@ -111,7 +111,8 @@ class Chains:
             raise NeedsNotMet("The body of the request is nested too deeply. Nest less.") from error
         if not isinstance(body, dict):
             raise NeedsNotMet(f"The body of the request is {body!r:.60}. Send a JSON object.")
-        meant = {name: value for name, value in body.items() if not (name == "tools" and self._own_tools)}
+        kept = ("tools", "tool_choice") if self._own_tools else ()
+        meant = {name: value for name, value in body.items() if name not in kept}
         asked = asked_chain(meant, chat_template=self._template, permissions=self._chains.permissions)
         if asked is None:
             return None, json.dumps(body).encode() if _mended(body) else data

@@ -219,6 +219,17 @@ def test_streams_of_calls_in_turn_share_no_method_of_the_model(address: str, mon
     assert llama.tokenize(b"hello")  # the model is open
 
 
+def test_a_form_of_chats_that_reads_calls_itself_keeps_the_tools(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from llama_cpp.server import app
+
+    monkeypatch.setattr(app._llama_proxy(None), "chat_format", "chatml-function-calling")
+    chains = Chains(None, app._llama_proxy)  # type: ignore[arg-type]
+    named = {"type": "function", "function": {"name": "look"}}
+    for choice in (named, "required", "auto", None):
+        data = json.dumps({"messages": MESSAGES, "tools": [TOOL], "tool_choice": choice}).encode()
+        assert chains._asked(data, "/v1/chat/completions") == (None, data)
+
+
 def test_a_server_with_a_key_reads_no_chain_without_it(address: str) -> None:
     from llama_cpp.server import app
 
