@@ -17,12 +17,14 @@ import dataclasses
 import functools
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import llama_cpp
 from llama_cpp import llama_chat_format
 from llama_cpp.server import app as server
+from llama_cpp.server.errors import RouteErrorHandler
 
 from logitloom import Chain, read_vocabulary
 from logitloom.errors import LogitloomError, NeedsNotMet
@@ -31,6 +33,7 @@ from logitloom_contrib.engines._llama_cpp_sampling import bias_of
 from logitloom_contrib.engines.llama_cpp import MOST_TOKENS, LlamaCppProcessor, to_llama_cpp
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import Permissions
+from logitloom_contrib.requests.request_record import RECORD_KEY
 from logitloom_contrib.servers.request_body import asked_chain
 from logitloom_contrib.servers.tool_calls import CallsInText, numbered
 
@@ -38,6 +41,8 @@ __all__ = ["ChainedLlama", "Chains", "create_app", "install", "main"]
 
 #: What the request that is being served asks for.
 _CHAIN: Final[contextvars.ContextVar[Chain | None]] = contextvars.ContextVar("logitloom_chain", default=None)
+#: Errors of chains that a request has to answer for, and that show with its first or last token alone.
+_WRONG_REQUESTS: Final = re.compile("^Row 0 may generate .* but the shortest text|^No token is legal for the chain")
 #: The routes that generate text.
 _ROUTES: Final = ("/completions",)
 #: Forms of chats of the library that read and constrain tool calls themselves.
@@ -111,6 +116,7 @@ class Chains:
             raise NeedsNotMet("The body of the request is nested too deeply. Nest less.") from error
         if not isinstance(body, dict):
             raise NeedsNotMet(f"The body of the request is {body!r:.60}. Send a JSON object.")
+        _refuse_records(body)
         kept = ("tools", "tool_choice") if self._own_tools else ()
         meant = {name: value for name, value in body.items() if name not in kept}
         asked = asked_chain(meant, chat_template=self._template, permissions=self._chains.permissions)
@@ -245,6 +251,7 @@ def install() -> None:
     prepared.adds_chains = True  # type: ignore[attr-defined]
     server.prepare_request_resources = prepared
     server.get_event_publisher = published
+    RouteErrorHandler.pattern_and_formatters[_WRONG_REQUESTS] = lambda body, found: (400, _told(found.string)["error"])
 
 
 def _pieces(call: Callable[..., Iterator[Any]], llama: Any, **asked: Any) -> Iterator[Any]:
@@ -272,6 +279,15 @@ def _has_key(scope: Any, api_key: str) -> bool:
 def _told(message: str) -> dict[str, Any]:
     """An error in the form of OpenAI's protocol."""
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+
+
+def _refuse_records(body: dict[str, Any]) -> None:
+    extra = body.get("vllm_xargs")
+    if any(fields.get(RECORD_KEY) is not None for fields in (body, extra) if isinstance(fields, dict)):
+        raise NeedsNotMet(
+            f"The request has {RECORD_KEY!r}, but llama.cpp's server writes no records. Leave it out, or record in "
+            f"logitloom's own loop."
+        )
 
 
 def _mended(body: dict[str, Any]) -> bool:

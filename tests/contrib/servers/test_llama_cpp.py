@@ -168,6 +168,17 @@ def test_an_error_within_a_stream_is_its_last_event(address: str) -> None:
     assert re.fullmatch(PATTERN, choice["text"])
 
 
+def test_what_shows_while_the_text_is_written_is_the_requests_fault_too(address: str) -> None:
+    assert "No token is legal for the chain (regex)" in refused(address, prompt="a", logitloom=DIGITS, min_tokens=20)
+    told = refused(address, prompt="hello " * 42, logitloom=DIGITS, max_tokens=24)
+    assert re.search("may generate [1-8] tokens, but the shortest text that regex allows needs", told)
+
+
+def test_a_record_is_refused(address: str) -> None:
+    for fields in ({"logitloom_record": "a"}, {"vllm_xargs": {"logitloom_record": "a"}}):
+        assert "llama.cpp's server writes no records" in refused(address, prompt="a", logitloom=DIGITS, **fields)
+
+
 def test_a_bias_that_cannot_be_applied_is_refused(address: str) -> None:
     for bias, told in (({"99999": 1.0}, "names the token 99999"), ({"a": 1.0}, "has 'a': 1.0"), ([5], "a list")):
         assert told in refused(address, prompt="a", logitloom=DIGITS, logit_bias=bias)
