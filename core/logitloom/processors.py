@@ -169,8 +169,11 @@ def _links(specs: Iterable[Any], by_label: dict[str, Any], rules: Rules) -> list
             given = rules.guard.options(name, plugin, given)
         links.append(_link(label, name if isinstance(name, str) else None, plugin, given, rules.block))
     if by_label:
-        labels = ", ".join(link.label for link in links) or "none"
-        raise UnknownPlugin(f"Options were given for {', '.join(map(repr, by_label))}, but the chain has {labels}.")
+        labels = ", ".join(link.label for link in links) or "no processor"
+        raise UnknownPlugin(
+            f"Options were given for {', '.join(map(repr, by_label))}, but the chain has {labels}. Options do not add "
+            f"their processor: name it as well."
+        )
     return links
 
 

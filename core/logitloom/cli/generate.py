@@ -447,6 +447,8 @@ def settings_of(texts: Sequence[str], name: str) -> dict[str, Any]:
 
 
 def _prompts(arguments: argparse.Namespace) -> list[str]:
+    if arguments.prompt.count("-") > 1:
+        raise OptionError("Standard input is read once, so - can stand for one prompt only. Give the others as text.")
     return [said_by_user() if text == "-" else text for text in arguments.prompt]
 
 

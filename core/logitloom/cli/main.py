@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -34,7 +35,7 @@ class _CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As the method of the base class, which ``parse_known_intermixed_args`` calls in turn."""
-        if self._intermixed or self._subparsers is not None:
+        if self._intermixed or self._subparsers is not None or "--" in (args or ()):
             return super().parse_known_args(args, namespace)
         self._intermixed = True
         try:
@@ -42,8 +43,17 @@ class _CommandParser(argparse.ArgumentParser):
         finally:
             self._intermixed = False
 
+    def _parse_optional(self, arg_string: str) -> Any:
+        """As the method of the base class, but what has no letter behind its dash is a value, such as ``-?[0-9]+``."""
+        return None if re.match("-[^-a-zA-Z]", arg_string) else super()._parse_optional(arg_string)
+
     def error(self, message: str) -> NoReturn:
-        """As the method of the base class; an option with the name of a processor is told how it is given."""
+        """As the method of the base class, with the remedy for values that begin with a dash; an option with the name
+        of a processor is told how it is given.
+        """
+        option = re.match("argument (-.*): expected (?:one|at least one) argument", message)
+        if option:
+            message += f"\nA value that begins with - stands behind =, such as {option[1]}=-x."
         if message.startswith("unrecognized arguments:"):
             given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in message.split() if word[0] == "-"}
             for name in sorted(given & {record.name for record in registry.available("processors")}):

@@ -29,7 +29,7 @@ def schema_argument(text: str) -> Any:
     Raises:
         OptionError: the module cannot be imported, or has nothing of that name.
     """
-    if text.lstrip().startswith("{"):
+    if text.lstrip().startswith("{") or text.strip() in ("true", "false"):
         return text
     named = re.fullmatch(r"([\w.]+):([\w.]+)", text)
     if named is None or os.path.exists(text):

@@ -189,6 +189,11 @@ def test_the_schema_of_any_value_raises_no_alarm(file: Any, capsys: pytest.Captu
     assert not re.search("more than|exceed|raise max|error", out + err)
 
 
+@pytest.mark.parametrize("text", ["true", " {} "])
+def test_a_schema_may_be_given_as_its_text(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, text)["engine"] == "table"
+
+
 def test_states_that_cannot_all_be_made_are_said(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
     path = file({"type": "array", "items": {"type": "string"}, "minItems": 3, "maxItems": 400})
     assert main(["validate", path, "--set", "max_states=300"]) == 0

@@ -123,3 +123,28 @@ def test_every_command_has_a_row() -> None:
     rows = {row[0] for row in (*WITH_FILE.values(), *WITH_VALUE.values())}
     # The command kernels takes no values.
     assert set(commands.choices or ()) - {"kernels"} <= rows
+
+
+@pytest.mark.parametrize("pattern", ["-?[0-9]+", "-[0-9]", r"-\d", "-$"])
+def test_a_pattern_may_begin_with_a_dash(pattern: str) -> None:
+    assert parser().parse_args(["automaton", pattern, "--json"]).pattern == pattern
+    assert parser().parse_args(["generate", "--regex", pattern, "Hi"]).regex == pattern
+
+
+def test_what_stands_behind_two_dashes_is_no_option() -> None:
+    assert parser().parse_args(["automaton", "--json", "--", "-abc"]).pattern == "-abc"
+    assert parser().parse_args(["generate", "--max-tokens", "3", "--", "-a", "--b"]).prompt == ["-a", "--b"]
+
+
+def test_a_value_with_a_dash_is_told_how_it_is_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = told(["generate", "Hi", "--stop", "-x"], capsys, monkeypatch)
+    assert (code, said.splitlines()[-1]) == (2, "A value that begins with - stands behind =, such as --stop=-x.")
+    assert parser().parse_args(["generate", "Hi", "--stop=-x"]).stop == ["-x"]
+
+
+def test_standard_input_is_one_prompt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code, said = told(["generate", "-", "-"], capsys, monkeypatch)
+    assert code == 1
+    assert "Standard input is read once, so - can stand for one prompt only. Give the others as text." in said

@@ -197,7 +197,7 @@ def test_an_unknown_option_is_refused_when_loading():
 
 
 def test_options_for_a_processor_outside_the_chain_are_refused():
-    with pytest.raises(errors.UnknownPlugin, match="given for 'topk', but the chain has top_k"):
+    with pytest.raises(errors.UnknownPlugin, match="given for 'topk', but the chain has top_k. Options do not add"):
         processors.load("top_k", options={"topk": {"k": 3}})
 
 
