@@ -177,8 +177,10 @@ def names(value: Any, name: str, error: Error) -> tuple[str, ...]:
 
 
 def instance(value: Any, kind: type[T] | tuple[type[T], ...], name: str, error: Error, remedy: str = "") -> T:
-    """An object of a class; the remedy is a sentence for the message."""
+    """An object of a class; the remedy is a sentence for the message. A class in place of its object has its own."""
     if not isinstance(value, kind):
+        if isinstance(value, type) and issubclass(value, kind):
+            remedy = f"Make one: {value.__name__}(...)."
         kinds = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise error(f"The argument {name!r} must be a {kinds}, but is {shown(value)}. {remedy}".rstrip())
     return value

@@ -39,8 +39,15 @@ class _Encoder:
         """The ids of a text.
 
         Raises:
-            VocabularyError: the tokenizer returns no ids.
+            VocabularyError: the tokenizer returns no ids, or the text holds half a surrogate pair.
         """
+        try:
+            text.encode()  # tokenizers refuse such a text each in its own way, or write it as something else
+        except UnicodeEncodeError as error:
+            raise VocabularyError(
+                f"The text {shown(text[max(error.start - 9, 0) : error.end + 9])} holds half a surrogate pair at "
+                f"character {error.start}, which is no character. Give whole characters."
+            ) from None
         found = self.function(text)
         try:
             return [int(token) for token in found]

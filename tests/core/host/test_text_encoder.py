@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary, load_backend, processors, read_vocabulary
-from logitloom.errors import VocabularyError
-from logitloom.generation import Generator, SequenceState
+from logitloom.errors import GenerationError, VocabularyError
+from logitloom.generation import Generator, Multinomial, SequenceState
 from logitloom.host.text_encoder import text_encoder
 from logitloom.testing import ToyModel
 
@@ -107,3 +107,16 @@ def test_a_tokenizer_of_mistral_encodes_after_its_first_token() -> None:
     tokenizer = tekken.Tekkenizer.from_file(sorted(data.glob("tekken_*.json"))[0])
     encoder = text_encoder(tokenizer)
     assert encoder.encode("a cat") == tokenizer.encode("a cat", bos=True, eos=False)
+
+
+def test_half_a_surrogate_pair_is_refused_before_a_tokenizer_sees_it() -> None:
+    generator = Generator(ToyModel(load_backend("numpy")), tokenizer=Letters(), max_tokens=3)
+    with pytest.raises(
+        VocabularyError, match=r"The text 'ab\\ud800' holds half a surrogate pair at character 2.*whole"
+    ):
+        generator(["a", "ab\ud800"])
+
+
+def test_a_class_in_place_of_its_object_is_told_to_be_called() -> None:
+    with pytest.raises(GenerationError, match=r"'strategy' must be a Greedy or .* Make one: Multinomial\(\.\.\.\)\."):
+        Generator(ToyModel(load_backend("numpy")), strategy=Multinomial)  # type: ignore[arg-type]
