@@ -45,6 +45,10 @@ class KVLayout:
             take_all if in_place else backend.compile(take_all)
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        sizes = self.layers, self.kv_heads, self.head_dim, self.max_length
+        return KVLayout, (self.backend, self.dtype, *sizes, self.in_place)
+
     def zeros(self, rows: int, length: int) -> Array:
         """``[rows, kv_heads, length, head_dim]``. Zeros, not garbage: masked slots still meet a weight of 0."""
         host = np.zeros((rows, self.kv_heads, length, self.head_dim), dtype=np.float32)

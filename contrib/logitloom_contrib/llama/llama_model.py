@@ -6,7 +6,6 @@ key-value cache, and nothing that a row computes depends on the other rows.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -105,10 +104,21 @@ class LlamaModel:
         self._in_place = backend.assignable if in_place is None else in_place
         c = config
         self._layout = KVLayout(backend, dtype, c.layers, c.kv_heads, c.head_dim, c.max_length, self._in_place)
+        self._prepare()
+
+    def _prepare(self) -> None:
         # Compiled piece by piece: all layers share one compiled function, so compiling is quick.
-        prepare = backend.compile if not self._in_place else lambda function: function
+        prepare = self.backend.compile if not self._in_place else lambda function: function
         self._run_begin, self._run_end = prepare(self._begin), prepare(self._end)
         self._run_place, self._run_layer = prepare(self._place), prepare(self._replacing_layer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the compiled functions, which are compiled again in the other process."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_run_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
 
     def __repr__(self) -> str:
         c = self.config
@@ -152,7 +162,8 @@ class LlamaModel:
         if not 1 <= layers <= self.config.layers:
             raise ModelError(f"A model of {self.config.layers} layers cannot be cut to {layers}.")
         c = replace(self.config, layers=layers)
-        cut = copy.copy(self)
+        cut = object.__new__(LlamaModel)
+        cut.__dict__.update(self.__dict__)
         cut.config, cut._layers = c, self._layers[:layers]
         cut._layout = KVLayout(self.backend, self.dtype, layers, c.kv_heads, c.head_dim, c.max_length, self._in_place)
         return cut

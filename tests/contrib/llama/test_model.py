@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -187,3 +189,12 @@ def test_a_model_without_a_file_has_no_tokenizer():
         _ = random_model().tokenizer
     with pytest.raises(ModelError, match="has no vocabulary"):
         _ = random_model().vocabulary
+
+
+def test_a_model_goes_on_in_another_process(backend: Backend):
+    """The compiled functions are compiled again there."""
+    model = LlamaModel(CONFIG, random_weights(CONFIG, 0), backend)
+    tokens = np.array([[1, 2, 3], [4, 5, 6]], dtype=np.int32)
+    for one in (model, model.first_layers(2)):
+        other = pickle.loads(pickle.dumps(one))
+        np.testing.assert_array_equal(decode(other, tokens), decode(one, tokens))
