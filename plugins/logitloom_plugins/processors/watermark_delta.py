@@ -12,7 +12,7 @@ from logitloom import Array, Context, Effect, Processor, load_backend, option
 from logitloom.arrays import rng
 from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32
-from logitloom_plugins.watermarks.detection import Detection, gamma
+from logitloom_plugins.watermarks.detection import Detection, gamma, text_ids
 from logitloom_plugins.watermarks.keyed_context import (
     KeyedContext,
     advance,
@@ -92,8 +92,12 @@ class WatermarkDelta(Processor):
         Args:
             ids: the text's tokens; best without the prompt.
             vocab_size: unused; the rank of a token follows from its hash, which is uniform.
+
+        Raises:
+            InvalidContext: these are not the ids of one text.
         """
         del vocab_size
+        ids = text_ids(ids)
         grams = first_grams(ids, self.width)
         if not len(grams):
             return gamma(0.0, 0)

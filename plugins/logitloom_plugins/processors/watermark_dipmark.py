@@ -10,7 +10,7 @@ import numpy as np
 from logitloom import REWEIGHT, Array, Context, Processor, load_backend, option
 from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
-from logitloom_plugins.watermarks.detection import Detection, binomial
+from logitloom_plugins.watermarks.detection import Detection, binomial, text_ids
 from logitloom_plugins.watermarks.keyed_context import (
     KeyedContext,
     advance,
@@ -94,8 +94,12 @@ class WatermarkDipmark(Processor):
         Args:
             ids: the text's tokens; best without the prompt.
             vocab_size: unused; halves of the order are halves of the numbers that make it.
+
+        Raises:
+            InvalidContext: these are not the ids of one text.
         """
         del vocab_size
+        ids = text_ids(ids)
         grams = first_grams(ids, self.width)
         if not len(grams):
             return binomial(0, 0, 0.5, ids)

@@ -15,7 +15,7 @@ from logitloom import BIAS, Array, Context, Processor, option
 from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.occurrences import Recent, recent, slide, windows
 from logitloom_plugins.processors._precision import is_float16, saturated
-from logitloom_plugins.watermarks.detection import Detection, binomial
+from logitloom_plugins.watermarks.detection import Detection, binomial, text_ids
 from logitloom_plugins.watermarks.mersenne import first_of_permutation, permutation, stands_among_first
 
 __all__ = ["WatermarkGreenlist"]
@@ -122,9 +122,13 @@ class WatermarkGreenlist(Processor):
             vocab_size: columns of the logits of the model that wrote it (often more than the tokenizer has ids).
             ignore_repeated: whether a token that follows the same context again counts once, as it must for the
                 p-value to be right. transformers counts it each time by default.
+
+        Raises:
+            InvalidContext: these are not the ids of one text.
         """
+        ids = text_ids(ids, vocab_size)
         count = self.width if self.scheme == "selfhash" else self.width + 1
-        grams = [tuple(int(t) for t in ids[i : i + count]) for i in range(len(ids) - count + 1)]
+        grams = [tuple(ids[i : i + count]) for i in range(len(ids) - count + 1)]
         if ignore_repeated:
             grams = list(dict.fromkeys(grams))
         known = {gram: self.is_green(gram, vocab_size) for gram in set(grams)}

@@ -13,7 +13,7 @@ from logitloom.arrays import rng
 from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.occurrences import Recent, recent, slide, windows
-from logitloom_plugins.watermarks.detection import Detection, gamma
+from logitloom_plugins.watermarks.detection import Detection, gamma, text_ids
 
 __all__ = ["WatermarkGumbel"]
 
@@ -86,9 +86,13 @@ class WatermarkGumbel(Processor):
         Args:
             ids: the text's tokens; best without the prompt.
             vocab_size: unused; the numbers do not depend on it.
+
+        Raises:
+            InvalidContext: these are not the ids of one text.
         """
         del vocab_size
-        grams = [tuple(int(t) for t in ids[i : i + self.width + 1]) for i in range(len(ids) - self.width)]
+        ids = text_ids(ids)
+        grams = [tuple(ids[i : i + self.width + 1]) for i in range(len(ids) - self.width)]
         if not grams:
             return gamma(0.0, 0)
         # A token after the same context is the same token again, and proves nothing.

@@ -14,7 +14,7 @@ from logitloom import REWEIGHT, Array, Context, Processor, option
 from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.processors._precision import in_dtype_of
-from logitloom_plugins.watermarks.detection import Detection, binomial
+from logitloom_plugins.watermarks.detection import Detection, binomial, text_ids
 from logitloom_plugins.watermarks.mersenne import draws
 
 __all__ = ["SynthidState", "WatermarkSynthid"]
@@ -127,8 +127,12 @@ class WatermarkSynthid(Processor):
         Args:
             ids: the text's tokens, without the prompt.
             vocab_size: unused; the coins do not depend on it.
+
+        Raises:
+            InvalidContext: these are not the ids of one text.
         """
         del vocab_size
+        ids = text_ids(ids)
         tokens = np.asarray(ids, dtype=np.int64)
         count = len(tokens) - self.ngram_len + 1
         if count <= 0:

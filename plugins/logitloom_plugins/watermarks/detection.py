@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from logitloom.arrays.rng import fold
+from logitloom.errors import InvalidContext
 
-__all__ = ["Detection", "binomial", "gamma"]
+__all__ = ["Detection", "binomial", "gamma", "text_ids"]
 
 
 class Detection(NamedTuple):
@@ -27,6 +29,35 @@ class Detection(NamedTuple):
     p_value: float
     scored: int
     mean: float
+
+
+def text_ids(ids: Any, vocab_size: int = 2**31) -> list[int]:
+    """The ids of one text, given as a list or as an array of any library.
+
+    Args:
+        ids: what a detector was given.
+        vocab_size: all ids are below it.
+
+    Raises:
+        InvalidContext: these are not the ids of one text.
+    """
+    listed = ids.tolist() if hasattr(ids, "tolist") else ids
+    try:
+        found = None if isinstance(listed, (str, bytes)) else [operator.index(token) for token in listed]
+    except TypeError:
+        found = None
+    if found is None:
+        first = next(iter(listed), None) if isinstance(listed, Iterable) else None
+        several = isinstance(first, Iterable) and not isinstance(first, (str, bytes))
+        remedy = "Give one text at a time, such as ids[0]." if several else "Encode a text with the model's tokenizer."
+        raise InvalidContext(f"A mark is looked for in the token ids of one text, not in {ids!r:.80}. {remedy}")
+    wrong = next((token for token in found if not 0 <= token < vocab_size), None)
+    if wrong is not None:
+        raise InvalidContext(
+            f"The text has the id {wrong}, but ids are from 0 to {vocab_size - 1}. Leave padding out, and give the "
+            f"ids and the vocab_size of the model that wrote the text."
+        )
+    return found
 
 
 def binomial(successes: int, trials: int, chance: float, ids: Sequence[int]) -> Detection:

@@ -13,7 +13,7 @@ import pytest
 
 from logitloom import Backend, Context, Vocabulary, load_backend, processors
 from logitloom.arrays import rng
-from logitloom.errors import OptionError
+from logitloom.errors import InvalidContext, OptionError
 from logitloom.generation import BeamSearch, Generator, Multinomial, candidates, decode, speculate
 from logitloom_plugins.watermarks.detection import binomial, gamma
 from logitloom_plugins.watermarks.keyed_context import hashes, seeds_of
@@ -448,3 +448,38 @@ def test_marked_texts_are_valid_under_beams_drafts_and_in_batches(label: str, fo
     if strategy == "drawn":
         alone = loop(prompts[:1], seed=3)
         assert alone[0].tokens == found[0].tokens
+
+
+@pytest.mark.parametrize("label", MARKS)
+def test_a_text_is_the_same_in_every_library(label: str, backend: Backend) -> None:
+    """A tensor of one number equals no other one as a key, so contexts that came again counted again."""
+    mark = processors.load(MARKS[label])[MARKS[label][0]]
+    text = np.random.default_rng(1).integers(0, 4, 120)
+    wanted = mark.detect(text.tolist(), vocab_size=VOCAB)
+    assert mark.detect(backend.asarray(text, "int32"), vocab_size=VOCAB) == wanted
+    assert mark.detect(tuple(text), vocab_size=VOCAB) == wanted
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ([[1, 2, 3]], r"not in \[\[1, 2, 3\]\]. Give one text at a time, such as ids\[0\]"),
+        (np.ones((2, 9), np.int64), "Give one text at a time"),
+        ("a text", "not in 'a text'. Encode a text with the model's tokenizer"),
+        (5, "not in 5. Encode a text"),
+        (None, "not in None. Encode a text"),
+        ([1.0, 2.0], r"not in \[1.0, 2.0\]"),
+        ([1, -1], "The text has the id -1, but ids are from 0 to"),
+    ],
+)
+@pytest.mark.parametrize("label", MARKS)
+def test_what_is_not_the_ids_of_one_text_is_refused(label: str, ids: Any, said: str) -> None:
+    mark = processors.load(MARKS[label])[MARKS[label][0]]
+    with pytest.raises(InvalidContext, match=said):
+        mark.detect(ids, vocab_size=VOCAB)
+
+
+def test_ids_beyond_the_vocabulary_are_no_text_of_the_model() -> None:
+    mark = processors.load(("watermark_greenlist", {"key": 5}))["watermark_greenlist"]
+    with pytest.raises(InvalidContext, match="The text has the id 60, but ids are from 0 to 59. Leave padding out"):
+        mark.detect([1, 60], vocab_size=60)
