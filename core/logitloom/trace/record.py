@@ -6,7 +6,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from logitloom.arguments import instance
 from logitloom.display.html_table import html_table
+from logitloom.errors import OptionError
 from logitloom.trace import page, plot
 from logitloom.trace.step_tree import StepTree
 
@@ -38,8 +40,11 @@ class Record(StepTree):
                 the first difference on.
 
         Raises:
-            OptionError: for a file that does not end in ``.html``, or a folder that does not exist.
+            OptionError: for a file that does not end in ``.html``, or a folder that does not exist; or if the other
+                run is no record.
         """
+        if beside is not None:
+            instance(beside, StepTree, "beside", OptionError, "Give the record of the other run.")
         page.write(self, Path(path), beside)
 
     def plot(self, sequence: int = 0) -> Any:

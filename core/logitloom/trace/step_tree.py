@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
+from logitloom.arguments import instance
+from logitloom.errors import GenerationError
 from logitloom.generation.generator import Generated
 from logitloom.generation.loop import Emission
 from logitloom.trace.automaton_states import AutomatonState
@@ -160,13 +162,18 @@ class StepTree:
 
     # -- sequences -------------------------------------------------------------------------------------
 
-    def attach(self, generated: Iterable[Generated]) -> None:
+    def attach(self, generated: Iterable[Generated] | Generated) -> None:
         """Tell which sequences came of it, so that the last choices and rejected branches are known.
 
         Args:
-            generated: what a :class:`logitloom.generation.Generator` returned.
+            generated: what a :class:`logitloom.generation.Generator` returned, or one of its sequences.
+
+        Raises:
+            GenerationError: it is something else.
         """
-        generated = list(generated)
+        given = list(generated) if isinstance(generated, Iterable) else [generated]
+        remedy = "Give the list that the generator returned."
+        generated = [instance(g, Generated, "generated", GenerationError, remedy) for g in given]
         samples = max((g.sample for g in generated), default=0) + 1
         rows = len(self.prompts) // (max((g.prompt for g in generated), default=0) + 1)
         self._attached = []

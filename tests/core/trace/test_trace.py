@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from logitloom import Context, Vocabulary, load_backend, processors
-from logitloom.errors import OptionError, SequenceIndexError
+from logitloom.errors import GenerationError, OptionError, SequenceIndexError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.generation.candidates import load as load_candidates
 from logitloom.trace import RecordedChain, TracedChain
@@ -180,6 +180,24 @@ def test_without_being_told_the_sequences_are_the_rows():
     for row in rows:
         tokens = (*row.leading, *(token for each in row.chosen for token in each))
         assert any(g.tokens[: len(tokens)] == tokens for g in found)
+
+
+def test_one_sequence_may_be_attached_and_nothing_else_than_sequences():
+    _, tracing = traced()
+    found = generated(tracing, Greedy())
+    tracing.record.attach(found[1])
+    (sequence,) = tracing.record.sequences
+    assert (sequence.name, sequence.text, sequence.finish) == ("prompt 1", found[1].text, found[1].finish)
+    for wrong in (None, [1, 2], "text"):
+        with pytest.raises(GenerationError, match="'generated' must be a Generated, .* list that the generator"):
+            tracing.record.attach(wrong)
+
+
+def test_what_is_no_record_cannot_stand_beside_one(tmp_path):
+    _, tracing = traced()
+    with pytest.raises(OptionError, match="'beside' must be a StepTree, but is 'other.html'. Give the record"):
+        tracing.record.save(tmp_path / "trace.html", beside="other.html")
+    assert not (tmp_path / "trace.html").exists()
 
 
 def test_the_page_holds_the_record_and_nothing_from_elsewhere(tmp_path):
