@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial, reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.automata import IntersectedAutomaton, TokenAutomaton
 from logitloom.constraints import Constraint, LiftedAutomaton, State, TokenSet
@@ -45,9 +46,12 @@ class Intersection(LiftedAutomaton):
         subject = f"constraints in one part of {owner!r}"
         both = IntersectedAutomaton(automata, subject)
         super().__init__(both, first.vocabulary, first.vocab_size)
+        #: The constraint whose completions complete all texts, if there is one: then no state that all constraints can
+        #: enter is a dead end, so a token is allowed if each constraint allows it.
+        self._completing: LiftedAutomaton | None = None
         lifts = all(type(one) in (TokenAutomaton, LiftedAutomaton) for one in constraints)
-        #: Whether a token is allowed if each constraint allows it: no state that all of them can enter is a dead end.
-        self._each_decides = lifts and both.has_no_dead_ends and token_texts(first.vocabulary).every_byte
+        if lifts and both.completing is not None and token_texts(first.vocabulary).every_byte:
+            self._completing = cast(LiftedAutomaton, constraints[both.completing])
         self.restricts = any(one.restricts for one in constraints)
         self.ends_texts = any(one.ends_texts for one in constraints)
         self._without_text = textless_ids(self.vocabulary, self.vocab_size)
@@ -61,9 +65,33 @@ class Intersection(LiftedAutomaton):
         after = [one.advance(part, token) for one, part in zip(self.constraints, _states(state), strict=True)]
         return None if None in after else tuple(after)
 
+    def allowed_within(self, state: State, most: int) -> TokenSet | None:
+        """By the constraint whose completions complete all texts, if it finds such tokens together."""
+        if self._completing is None:
+            return super().allowed_within(state, most)
+        sets = list[TokenSet]()
+        for one, part in zip(self.constraints, _states(state), strict=True):
+            found = one.allowed_within(part, most) if one is self._completing else one.allowed(part)
+            if found is None:
+                return None
+            sets.append(found)
+        return reduce(partial(intersection, size=self.vocab_size), sets)
+
+    def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """By the constraint whose completions complete all texts."""
+        if self._completing is None:
+            return super().least_after(state)
+        parts = _states(state)
+        ids, least = self._completing.completions_after(parts[self.constraints.index(self._completing)])
+        for one, part in zip(self.constraints, parts, strict=True):
+            if one is not self._completing:
+                kept = one.allowed(part).mask(self.vocab_size).take(ids)
+                ids, least = ids[kept], least[kept]
+        return ids, least
+
     def allowed(self, state: State) -> TokenSet:
         sets = [one.allowed(part) for one, part in zip(self.constraints, _states(state), strict=True)]
-        if self._each_decides:
+        if self._completing is not None:
             return reduce(partial(intersection, size=self.vocab_size), sets)
         passing = [one.mask(self.vocab_size)[self._without_text] for one in sets]
         both = self._without_text[reduce(np.logical_and, passing)]

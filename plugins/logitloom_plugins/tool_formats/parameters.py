@@ -6,14 +6,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from itertools import combinations
 from typing import Any, Final
 
-from logitloom.automata import Dfa, compile_pattern, complement
 from logitloom.errors import OptionError
-from logitloom_plugins.json_schema.folds.string_language import StringLanguage, string_language
 from logitloom_plugins.tool_formats.call_reader import SectionContent
+from logitloom_plugins.tool_formats.text_language import ANY_STRING, language_of, restrictions
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
 from logitloom_plugins.tool_formats.tools import Property, without_tags
 
@@ -26,7 +24,6 @@ _TYPES: Final = {
 _WORDS: Final = {"True": True, "False": False, "None": None}
 _CONTAINERS: Final = frozenset({"array", "object"})
 _EVERY: Final = frozenset({"string", "number", "boolean", "null"}) | _CONTAINERS
-_ANY_STRING: Final = StringLanguage(None, 0, None)
 #: Keywords that may stand beside the alternatives of a value of which some are arrays or objects.
 _ANNOTATIONS: Final = frozenset(
     ["$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description"]
@@ -120,11 +117,11 @@ def _json(
         schema = {"allOf": [schema], "type": sorted(types)}
     if types & {"string", "array", "object"}:
         schema = without_tags(schema, form)
-    inner: list[Any] = [("json", {**style, "schema": schema})]
+    options = {**style, "schema": schema}
     if types == {"number"} and all(_named_types(one.known) == {"integer"} for one in _alternatives(value)):
         # 9.0 is an integer to JSON Schema, and not to those who read parameters.
-        inner.append(("regex", {"pattern": "-?[0-9]+"}))
-    return Way("json", kind, inner, SectionContent("json", key))
+        options["integers"] = "plain"
+    return Way("json", kind, [("json", options)], SectionContent("json", key))
 
 
 def _containers(
@@ -238,49 +235,16 @@ def _text(value: Property, strings: list[str] | None, form: ToolFormat, key: str
         if not all(isinstance(one, str) for one in values):
             content = SectionContent("listed", key, texts=tuple(zip(texts, values, strict=True)))
         return Way("text", "string", [("choice", {"choices": tuple(texts)})], content)
-    # Bans and complements speak of bytes; the pattern of the length leaves whole characters.
-    inner: list[Any] = [("bad_words", {"phrases": banned})]
-    if form.unlike:
-        inner.append(("fsm", {"automaton": _all_but(form.unlike)}))
     known = value.known if isinstance(value.known, Mapping) else {}
     restricts = {keyword: each for keyword, each in known.items() if keyword not in _ANNOTATIONS}
-    automaton, least, most = _ANY_STRING
+    language = ANY_STRING
     # Most strings have no further keywords.
     if not restricts.keys() <= {"type"}:
         asked = restricts if value.references is None else value.schema
-        automaton, least, most = _language(json.dumps(asked), strings is not None or known.get("type") == "string")
-    inner.append(("regex", {"pattern": of_length(least, most, form.trimmed)}))
-    if automaton is not None:
-        inner.append(("fsm", {"automaton": automaton}))
+        language = language_of(json.dumps(asked), strings is not None or known.get("type") == "string")
+    # Bans speak of bytes; the pattern of the length leaves whole characters.
+    inner: list[Any] = [("bad_words", {"phrases": banned}), *restrictions(form, language)]
     return Way("text", "string", inner, SectionContent("text", key))
-
-
-def of_length(least: int, most: int | None, trimmed: bool) -> str:
-    """The pattern of all texts of some lengths in characters. White space neither begins nor ends a trimmed text.
-
-    One pattern says both, because each of its states can be completed. Of one pattern for the length and one for the
-    borders, a text may satisfy each so far and never satisfy both.
-    """
-    if not trimmed:
-        return rf"[\s\S]{{{least},{'' if most is None else most}}}"
-    if most is not None and most < 2:
-        return rf"\S{{{least},{most}}}"
-    between = rf"[\s\S]{{{max(least - 2, 0)},{'' if most is None else most - 2}}}\S"
-    if least > 1:
-        return rf"\S{between}"
-    return rf"\S(?:{between})?" if least else rf"(?:\S(?:{between})?)?"
-
-
-@lru_cache(maxsize=256)
-def _language(schema: str, alone: bool) -> StringLanguage:
-    """The strings that satisfy a schema, given as JSON text: one object, so that parameters share its constraint."""
-    return string_language(json.loads(schema), alone=alone)
-
-
-@cache
-def _all_but(pattern: str) -> Dfa:
-    """All texts that do not match a pattern."""
-    return complement(compile_pattern(pattern))
 
 
 def _listed(schema: Any) -> Sequence[Any] | None:

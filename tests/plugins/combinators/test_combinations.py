@@ -17,7 +17,7 @@ import pytest
 
 from logitloom import MASK, Context, Vocabulary, option, processors
 from logitloom.automata import AhoCorasick, TokenAutomaton
-from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, State, TokenSet, lift
+from logitloom.constraints import UNKNOWN, ByteAutomaton, Constraint, ConstraintProcessor, State, TokenSet, lift
 from logitloom.errors import BudgetExceeded, OptionError, VocabularyError
 from logitloom.host.hookspecs import TextEnd
 from logitloom_plugins.combinators import after, between, budget, until
@@ -254,8 +254,8 @@ def test_masks_that_each_constraint_decides_are_those_of_a_walk_through_the_prod
     names = ("regex", {"pattern": pattern}), ("bad_words", {"phrases": phrases})
     constraints = [processors.load(name, tokenizer=WORDS).links[0].processor.constraint(WORDS, WIDTH) for name in names]
     found, walked = Intersection(constraints, "until"), Intersection(constraints, "until")
-    assert found._each_decides
-    walked._each_decides = False
+    assert found._completing is not None
+    walked._completing = None
     draw = random.Random(4)
     for _ in range(10):
         state: State | None = found.start()
@@ -265,6 +265,39 @@ def test_masks_that_each_constraint_decides_are_those_of_a_walk_through_the_prod
             np.testing.assert_array_equal(ids, walked.allowed(state).listed(WIDTH))
             if not len(ids):
                 break
+            state = found.advance(state, draw.choice(ids.tolist()))
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"[\s\S]{2,9}", r"[\s\S]{50,2000}", r"\S(?:[\s\S]{0,30}\S)?", "a*(?:xy|b{3,700})?"]
+)
+def test_tokens_near_a_limit_are_those_after_which_few_tokens_write_a_completion(pattern: str) -> None:
+    names = ("regex", {"pattern": pattern}), ("bad_words", {"phrases": ["b;", "xyz"]})
+    constraints = [processors.load(name, tokenizer=WORDS).links[0].processor.constraint(WORDS, WIDTH) for name in names]
+    found, draw = Intersection(constraints, "until"), random.Random(4)
+    assert found.most_after(found.start()) < UNKNOWN
+    for _ in range(6):
+        state: State | None = found.start()
+        for _ in range(10):
+            assert state is not None
+            ids, least = found.least_after(state)
+            np.testing.assert_array_equal(ids, found.allowed(state).listed(WIDTH))
+            if not len(ids):
+                break
+            needed: list[int] = []
+            for token, told in zip(ids.tolist(), least.tolist(), strict=True):
+                after = found.advance(state, token)
+                assert after is not None
+                tokens = found.least_tokens(after)
+                assert tokens is not None
+                assert tokens <= told <= found.most_after(state)
+                needed.append(tokens)
+            for most in (0, 3, 30):
+                within = found.allowed_within(state, most)
+                if within is not None:
+                    fitting = ids[np.array(needed) <= most]
+                    assert set(within.listed(WIDTH).tolist()) <= set(fitting.tolist())
+                    assert len(within.listed(WIDTH)) or not len(fitting)
             state = found.advance(state, draw.choice(ids.tolist()))
 
 

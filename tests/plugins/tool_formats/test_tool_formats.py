@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary, processors
+from logitloom.constraints import UNKNOWN
 from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.host import registry
 from logitloom.host.registry import available, load_plugin
 from logitloom_plugins.processors.tool_call import ToolCall
 from logitloom_plugins.tool_formats.builtin import rows
-from logitloom_plugins.tool_formats.parameters import of_length
+from logitloom_plugins.tool_formats.text_language import of_length
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
 from tests.plugins.tool_formats.tool_texts import (
     BYTES,
@@ -50,6 +51,35 @@ def test_a_chat_template_with_the_marks_of_a_format_is_recognised(name: str) -> 
     marks = [mark if isinstance(mark, str) else max(mark, key=len) for mark in form.template]
     if marks:
         assert find_format("{% for tool in tools %}" + " ... ".join(marks)) == name
+
+
+#: Of a parameter behind a string.
+KINDS: list[dict[str, Any]] = [
+    {"type": "integer"},
+    {"type": "integer", "minimum": 5, "maximum": 500},
+    {"type": "boolean"},
+    {"type": "string"},
+    {"type": "string", "maxLength": 30},
+    {"type": "string", "format": "date"},
+    {"type": "string", "pattern": "^[a-z]+$", "maxLength": 9},
+    {"type": "array", "items": {"type": "string", "maxLength": 9}, "maxItems": 4},
+    {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+    {"type": ["string", "null"]},
+]
+
+
+@FORMATS
+def test_a_bound_is_known_on_the_tokens_that_a_call_still_needs(name: str) -> None:
+    """Far from a limit on tokens no mask is searched for tokens that lead too far."""
+    for kind in KINDS:
+        if rows()[name].get("nested") == "none" and kind.get("type") == "array":
+            continue
+        properties = {"a": {"type": "string"}, "b": kind}
+        parameters = {"type": "object", "properties": properties, "required": ["a", "b"], "additionalProperties": False}
+        tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+        constraint = constraint_of(name, [tool])
+        assert constraint._distances.most_after(constraint.start()) < UNKNOWN, kind
+        assert max(constraint._distances._most) < UNKNOWN, kind
 
 
 @pytest.mark.parametrize("trimmed", [False, True])

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.dfa import Dfa
 from logitloom.automata.deterministic.reach import first_steps, steps_to
-from logitloom.contract import ByteAutomaton, State
+from logitloom.automata.patterns.position_completions import BYTE_ORDER
+from logitloom.contract import ByteAutomaton, State, TextTokens
 from logitloom.host.hookspecs import TextEnd
 
-__all__ = ["DenseAutomaton"]
+__all__ = ["DenseAutomaton", "preferred_bytes"]
+
+_EVERY_BYTE: Final = tuple(range(256))
+
+
+def preferred_bytes(byte_class: NDArray[np.uint8], among: Sequence[int] = _EVERY_BYTE) -> NDArray[np.uint8]:
+    """``[n] uint8``: of each class the byte that completions prefer among some bytes, in the order of preference."""
+    ordered = np.array(sorted(among, key=BYTE_ORDER.__getitem__), dtype=np.uint8)
+    return ordered.take(np.sort(np.unique(byte_class.take(ordered), return_index=True)[1]))
 
 
 class DenseAutomaton(ByteAutomaton):
@@ -78,6 +89,11 @@ class DenseAutomaton(ByteAutomaton):
             return None
         return frozenset(byte for size, byte in zip(left, toward, strict=True) if size)
 
+    def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
+        """The bytes of the longest completion, for any state; ``None`` if tokens of one byte do not write them all."""
+        used, most = self.completion_bytes(), max(self._shortest[0])
+        return None if used is None or not used <= tokens.single else lambda state: most
+
     def always_read(self) -> frozenset[int] | None:
         """The bytes whose columns have a next state everywhere, if no state is closing."""
         if self.closing.any() or not self.dfa.accepting.all():
@@ -88,10 +104,10 @@ class DenseAutomaton(ByteAutomaton):
     @cached_property
     def _shortest(self) -> tuple[list[int], list[int]]:
         """Per state the bytes of a shortest text to the end, -1 if there is none, and the first byte of that text."""
-        columns, byte_of = np.unique(self.dfa.byte_class, return_index=True)
-        table = self.dfa.next[:, columns]
+        read = preferred_bytes(self.dfa.byte_class)
+        table = self.dfa.next[:, self.dfa.byte_class.take(read)]
         left = steps_to(table, self.dfa.accepting | self.closing)
-        return left.tolist(), byte_of.take(first_steps(table, left)).tolist()
+        return left.tolist(), read.take(first_steps(table, left)).tolist()
 
     @cached_property
     def _columns(self) -> list[int]:

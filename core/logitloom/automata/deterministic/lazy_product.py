@@ -17,7 +17,7 @@ References:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar, Final
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.compilation_budget import BudgetTracker
-from logitloom.contract import ByteAutomaton, State
+from logitloom.contract import ByteAutomaton, State, TextTokens
 from logitloom.errors import BudgetExceeded, OptionError
 from logitloom.host.hookspecs import TextEnd
 
@@ -130,8 +130,8 @@ class IntersectedAutomaton(_LazyProduct):
 
     #: Whether an automaton counts tokens.
     _has_borders: ClassVar[bool] = False
-    #: Whether every tuple of states can be completed.
-    has_no_dead_ends: bool
+    #: The index of an automaton whose completions complete every tuple of states; ``None`` if none is known.
+    completing: int | None
 
     def __new__(cls, automata: Sequence[ByteAutomaton] = (), subject: str = "") -> IntersectedAutomaton:
         """An object of the subclass for automata that count tokens, if one of the automata does."""
@@ -150,9 +150,8 @@ class IntersectedAutomaton(_LazyProduct):
         #: Whether the whole product was searched, or is too large for it.
         self._searched = self._too_large = False
         start = tuple(automaton.start() for automaton in automata)
-        by_one = not self._has_borders and self._is_completed_by_one()
-        self.has_no_dead_ends = by_one and self.completion(start) is not None
-        if self._has_borders or not (self.has_no_dead_ends or self._decided(start)):
+        self.completing = None if self._has_borders or self.completion(start) is None else self._completing_one()
+        if self._has_borders or not (self.completing is not None or self._decided(start)):
             self._search(_MOST_STEPS)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -172,14 +171,22 @@ class IntersectedAutomaton(_LazyProduct):
                 return text
         return None
 
-    def _is_completed_by_one(self) -> bool:
-        """Whether all automata but one accept everywhere and read the completions of that one."""
+    def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
+        """That of the automaton whose completions complete every tuple."""
+        if self.completing is None:
+            return None
+        number = self.completing
+        bound = self.automata[number].completion_bound(tokens)
+        return None if bound is None else lambda state: bound(_parts(state)[number])
+
+    def _completing_one(self) -> int | None:
+        """The automaton whose completions all others read, and these accept everywhere."""
         read = [automaton.always_read() for automaton in self.automata]
-        narrow = [automaton for automaton, every in zip(self.automata, read, strict=True) if every is None]
-        if len(narrow) != 1:
-            return not narrow
-        used = narrow[0].completion_bytes()
-        return used is not None and all(used <= every for every in read if every is not None)
+        narrow = [number for number, every in enumerate(read) if every is None] or [0]
+        used = self.automata[narrow[0]].completion_bytes()
+        if len(narrow) > 1 or used is None or not all(used <= every for every in read if every is not None):
+            return None
+        return narrow[0]
 
     def _decided(self, states: States) -> bool | None:
         """Whether a tuple can be completed, from the completions at this tuple and at those after it; ``None`` if a few
@@ -241,7 +248,7 @@ class IntersectedAutomaton(_LazyProduct):
 
     def _can_end(self, states: States) -> bool:
         """Whether a text can be completed from a tuple of states, which may be sets that the search did not visit."""
-        if self.has_no_dead_ends:
+        if self.completing is not None:
             return True
         known = self._found.get(states)
         known = self._known.get(states) if known is None else known

@@ -261,6 +261,10 @@ class LiftedAutomaton(Constraint):
         allowed = (by_id >= 0).nonzero()[0]
         return allowed.astype(np.int32), by_id.take(allowed)
 
+    def completions_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """As :meth:`least_after`, where the numbers are of tokens that write the automaton's completions."""
+        return self.least_after(state)
+
     def allowed_within(self, state: State, most: int) -> TokenSet | None:
         """Found by a walk that looks at tokens one by one only where they decide; of automata with ``near_end`` alone.
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.compilation_budget import Budget, BudgetTracker
-from logitloom.automata.deterministic.dense import DenseAutomaton
+from logitloom.automata.deterministic.dense import DenseAutomaton, preferred_bytes
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
 from logitloom.automata.deterministic.reach import ends_reachable, steps_to
 from logitloom.automata.lift.compiled_walk import compiled_set
@@ -25,7 +25,6 @@ from logitloom.automata.lift.lift import LiftedAutomaton
 from logitloom.automata.lift.shortest_texts import tokens_of_shortest_texts
 from logitloom.automata.lift.token_tables import TooManyFunctions, token_classes
 from logitloom.automata.lift.traps import every_state_can_go_on
-from logitloom.automata.patterns.position_completions import BYTE_ORDER
 from logitloom.contract import FINISHED, UNKNOWN, CompiledStep, State, TokenSet, TokenTables
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.masks.kernels import ByteTable, KernelFailed
@@ -325,8 +324,16 @@ class TokenAutomaton(LiftedAutomaton):
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids and :meth:`least_tokens` after each, from the tables if they are computed."""
-        number: int = state  # type: ignore[assignment]
         least = self._least  # comes first, because it may compute the tables
+        return self._after(state, least)
+
+    def completions_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """As :meth:`least_after`, with the numbers of tokens that write shortest texts."""
+        return self._after(state, self._of_completions)
+
+    def _after(self, state: State, least: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The allowed ids, and after each the entry of ``least`` for its state."""
+        number: int = state  # type: ignore[assignment]
         ids = self.allowed(state).listed(self.vocab_size)
         if "_tables" in self.__dict__:
             return ids, least.take(self._tables.next[number].take(self._tables.token_class.take(ids)))
@@ -354,9 +361,7 @@ class TokenAutomaton(LiftedAutomaton):
     @cached_property
     def _single_steps(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """The next states after tokens of one byte, a column per byte class that has one, and a byte of each class."""
-        # In the order in which completions prefer bytes.
-        single = np.array([byte for byte in np.argsort(list(BYTE_ORDER)).tolist() if self._trie.single[byte] >= 0])
-        read = single[np.sort(np.unique(self.dfa.byte_class[single], return_index=True)[1])].astype(np.uint8)
+        read = preferred_bytes(self.dfa.byte_class, np.flatnonzero(self._trie.single >= 0).tolist())
         steps = self.dfa.next[:, self.dfa.byte_class[read]]
         steps[self.closing] = DEAD
         return steps, read
@@ -364,12 +369,18 @@ class TokenAutomaton(LiftedAutomaton):
     @cached_property
     def _least(self) -> NDArray[np.int32]:
         """``[states] int32``: see :meth:`least_tokens`."""
-        states, ends = self.dfa.states, self.accepting[: self.dfa.states]
-        if self.takes_little:
-            tables = self.tables()
-            least = steps_to(np.where(tables.allowed[:states, :-1], tables.next[:states, :-1], DEAD), ends)
-        else:
-            least = tokens_of_shortest_texts(self._trie, *self._single_steps, self._by_bytes)
+        if not self.takes_little:
+            return self._of_completions
+        tables, states = self.tables(), self.dfa.states
+        after = np.where(tables.allowed[:states, :-1], tables.next[:states, :-1], DEAD)
+        least = steps_to(after, self.accepting[:states])
+        least[least < 0] = UNKNOWN
+        return least
+
+    @cached_property
+    def _of_completions(self) -> NDArray[np.int32]:
+        """``[states] int32``: the tokens that write a shortest text, ``UNKNOWN`` where tokens write none."""
+        least = tokens_of_shortest_texts(self._trie, *self._single_steps, self._by_bytes)
         least[least < 0] = UNKNOWN
         return least
 
