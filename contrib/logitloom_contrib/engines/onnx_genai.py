@@ -78,7 +78,7 @@ def _ends(model: Any) -> tuple[int, ...]:
         return ()
     try:
         return tuple(importlib.import_module("onnxruntime_genai").Tokenizer(model).eos_token_ids)
-    except (AttributeError, RuntimeError):  # an older library, or a folder without a tokenizer
+    except RuntimeError:  # the folder has no tokenizer, or one that the library does not know
         return ()
 
 
