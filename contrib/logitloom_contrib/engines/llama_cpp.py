@@ -150,6 +150,10 @@ class LlamaCppProcessor(MadeAnew):
         """The library iterates over ``logits_processor``: one processor is a list of itself."""
         yield self
 
+    def extend(self, more: Iterable[Any]) -> list[Any]:
+        """The library extends ``logits_processor`` by its ``logit_bias``, and uses what comes back."""
+        return [self, *more]
+
     def __call__(self, input_ids: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Process scores ``[vocab]``, a strided view of the library's memory, after ids ``[length]``."""
         at = sampling(sys._getframe(1))

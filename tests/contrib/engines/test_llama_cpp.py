@@ -137,6 +137,14 @@ def test_a_bias_and_the_chain_are_both_applied(llama: Any) -> None:
         assert re.fullmatch(f"{word} (cat|dog)", found), found
 
 
+def test_a_bias_by_hand_is_applied_beside_a_processor_by_itself(llama: Any) -> None:
+    processor = to_llama_cpp(chain_of(("regex", {"pattern": "(red|green|blue) (cat|dog)"})), llama)
+    [token, *_] = llama.tokenize(b"blue", add_bos=False)
+    given = {"max_tokens": 9, "temperature": 0.0, "logits_processor": processor, "logit_bias": {token: 40.0}}
+    for answer in (llama.create_completion("I like the ", **given), llama.create_chat_completion(CHAT, **given)):
+        assert re.fullmatch("blue (cat|dog)", text_of(answer))
+
+
 def test_chats_match(llama: Any) -> None:
     processor = to_llama_cpp(chain_of(("regex", {"pattern": REAL_PATTERNS[0]})), llama)
     assert re.fullmatch(REAL_PATTERNS[0], text_of(processor.chat(CHAT, max_tokens=24, temperature=0.0)))
