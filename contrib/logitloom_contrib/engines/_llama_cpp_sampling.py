@@ -23,12 +23,29 @@ class Sampling(NamedTuple):
         own_grammar: whether it samples with a grammar as well.
         text: how many of the ids are text; drafts that are not verified stand behind them. None: all.
         sampler: the library's sampler of this text; None if it is not known, or made for one token.
+        frame: of ``Llama.sample``.
     """
 
     llama: Any = None
     own_grammar: bool = False
     text: int | None = None
     sampler: Any = None
+    frame: Any = None
+
+    def room(self, length: int) -> int:
+        """Most tokens that the library lets a text have which begins at this length: of ``max_tokens`` and the context.
+
+        The library stores as many ids as ``n_ctx`` of the ``Llama`` says; llama.cpp may round it up.
+        """
+        rooms, frame = [min(int(self.llama.n_ctx()), len(self.llama.input_ids)) - length], self.frame
+        while frame is not None:
+            found = frame.f_locals
+            if "completion_tokens" in found and isinstance(found.get("max_tokens"), int):
+                # The token with which the text of an empty prompt begins counts.
+                rooms.append(found["max_tokens"] - len(found["completion_tokens"]))
+                break
+            frame = frame.f_back
+        return min(rooms)
 
 
 def sampling(frame: Any) -> Sampling:
@@ -42,7 +59,8 @@ def sampling(frame: Any) -> Sampling:
             if "grammar" in found:
                 index = found.get("idx")  # of the last id of the text
                 sampler = None if found.get("tmp_sampler") else getattr(llama, "_sampler", None)
-                return Sampling(llama, found["grammar"] is not None, None if index is None else index + 1, sampler)
+                text = None if index is None else index + 1
+                return Sampling(llama, found["grammar"] is not None, text, sampler, frame)
         frame = frame.f_back
     return Sampling(llama)
 

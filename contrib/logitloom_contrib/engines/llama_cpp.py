@@ -123,8 +123,6 @@ class LlamaCppProcessor(MadeAnew):
         #: What :meth:`complete` and :meth:`chat` say about their text: most tokens, and the seed.
         self._most: int | None = None
         self._text_seed = seed
-        #: Tokens that the library counts before the first one.
-        self._counted = 0
         #: The library's sampler of a text -> the text's rows: what one text has is no prompt of another.
         self._texts: weakref.WeakKeyDictionary[Any, RowTracker] = weakref.WeakKeyDictionary()
         #: The rows of calls that belong to no sampler that is known.
@@ -179,9 +177,8 @@ class LlamaCppProcessor(MadeAnew):
             return self._others
         tracker = self._texts.get(at.sampler)
         if tracker is None:
-            room = min(int(at.llama.n_ctx()), len(at.llama.input_ids)) - length
-            most = (room if self._most is None else min(room, self._most)) - self._counted
-            tracker = self._texts[at.sampler] = self._new_tracker(most)
+            room = at.room(length)
+            tracker = self._texts[at.sampler] = self._new_tracker(room if self._most is None else min(room, self._most))
         return tracker
 
     def _keep(self, error: Exception, llama: Any) -> None:
@@ -283,10 +280,8 @@ class LlamaCppProcessor(MadeAnew):
         if stop:
             options["stop"] = stop
         keeper = StopKeeper(stop_strings(self.chain, kept=True), len(given) if options.get("echo") else 0)
-        # The library counts the token with which it begins the text of an empty prompt.
-        counted = int(isinstance(given, str) and not given)
         seed = number(options.get("seed"), "seed")
-        limits = self._limited(most if most is not None and most > 0 else None, counted, seed)
+        limits = self._limited(most if most is not None and most > 0 else None, seed)
         if options.get("stream"):
             return self._streamed(method, given, options, keeper, limits)
         with limits:
@@ -302,15 +297,15 @@ class LlamaCppProcessor(MadeAnew):
         self.raise_error()
 
     @contextmanager
-    def _limited(self, most: int | None, counted: int, seed: int | None) -> Iterator[None]:
+    def _limited(self, most: int | None, seed: int | None) -> Iterator[None]:
         """Within the block, a text begins that has a limit and a seed of its own."""
         self._called, self._missed = False, True
-        self._most, self._counted, self._text_seed = most, counted, self._seed if seed is None else seed
+        self._most, self._text_seed = most, self._seed if seed is None else seed
         self._others = self._new_tracker(most)
         try:
             yield
         finally:
-            self._most, self._counted, self._text_seed = None, 0, self._seed
+            self._most, self._text_seed = None, self._seed
             self._others = self._new_tracker(None)
 
     def _last(self, bias: Bias, input_ids: Any, scores: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from logitloom import Processor, processors
-from logitloom.errors import IllegalToken, InvalidContext, ModelError, NeedsNotMet, NoLegalToken
+from logitloom.errors import GenerationError, IllegalToken, InvalidContext, ModelError, NeedsNotMet, NoLegalToken
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, candidates
 from logitloom.rows import tree as state
 from tests.contrib.engines.conftest import PATTERNS
@@ -294,7 +294,8 @@ def test_a_text_by_hand_does_not_go_on_with_the_text_that_its_prompt_repeats(lla
     chain = chain_of(("regex", {"pattern": "[a-z]{12}"}))
     prompt = llama.tokenize(PROMPTS[0].encode())
     for given in (chain, to_llama_cpp(chain, llama)):
-        llama.create_completion(prompt, max_tokens=3, temperature=0.0, logits_processor=given)
+        begun = llama.create_completion(prompt, max_tokens=24, temperature=0.0, logits_processor=given, stream=True)
+        next(begun), next(begun), begun.close()
         written = [int(token) for token in llama._input_ids[len(prompt) :]]
         assert written
         for n in range(len(written) + 1):
@@ -322,6 +323,16 @@ def test_the_limit_of_one_call_is_none_of_the_next(llama: Any) -> None:
     assert text_of(processor.complete(PROMPTS[0], max_tokens=4, temperature=0.0)) == "x"
     answer = llama.create_completion(PROMPTS[0], max_tokens=40, temperature=0.0, logits_processor=processor)
     assert re.fullmatch("[0-9]{20}", text_of(answer))
+
+
+def test_texts_by_hand_are_complete_within_the_tokens_of_the_call(llama: Any) -> None:
+    chain = chain_of(("regex", {"pattern": "[0-9]{40}|[0-9]{20}|x"}))
+    for given in (chain, to_llama_cpp(chain)):
+        for most, length in ((60, 40), (30, 20), (4, 1)):
+            answer = llama.create_completion(PROMPTS[0], max_tokens=most, temperature=0.0, logits_processor=given)
+            assert len(text_of(answer)) == length
+        with pytest.raises(GenerationError, match="may generate 1 tokens, but the shortest text"):
+            llama.create_completion(PROMPTS[0], max_tokens=1, temperature=0.0, logits_processor=given)
 
 
 def test_processors_that_draw_use_the_seed_of_the_call(llama: Any) -> None:
