@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from logitloom import Chain, Context, Vocabulary, backend_of, processors
+from logitloom import Chain, Context, Vocabulary, backend_of, load_backend, processors
+from logitloom.engines import written_text
 from logitloom.errors import InvalidContext, LogitloomError
+from logitloom.generation import Generator
+from logitloom.testing import ToyModel
 
 WORDS = Vocabulary([b"a", b"b", b"c", b"{", b"}", b"1", b"</s>"], eos=[6])
 CHAINS: list[list[Any]] = [
@@ -105,3 +108,29 @@ def test_other_logits_are_refused_with_a_sentence(make: str, said: str) -> None:
     chain = processors.load(("json", {"schema": {}}), tokenizer=WORDS, debug=False)
     with pytest.raises(LogitloomError, match=said):
         first(chain, logits)
+
+
+LIBRARIES = ["numpy", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "mlx", "jax"))]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_text_ends_where_its_tokens_say_whatever_array_holds_them(library: str) -> None:
+    """A number of a tensor is equal to no other one as a member of a set, so the end was not seen."""
+    backend = load_backend(library)
+    texts = [([0, 1, 6, 1], [], ("ab", "eos")), ([0, 1, 2, 1], [2], ("ab", "eos")), ([0, 1, 1], [], ("abb", "length"))]
+    for spec in CHAINS[:2]:
+        chain = processors.load(*spec, tokenizer=WORDS)
+        for tokens, eos, wanted in texts:
+            held, ends = backend.asarray(tokens, "int32"), backend.asarray(eos, "int32")
+            for given in (tokens, held, list(held)):
+                assert written_text(chain, given, eos=ends) == written_text(chain, given, eos=eos) == wanted
+    with pytest.raises(InvalidContext, match="'tokens' must be token ids"):
+        written_text(chain, backend.asarray([0.5]))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_one_prompt_may_be_an_array_of_any_library(library: str) -> None:
+    backend = load_backend(library)
+    generator = Generator(ToyModel(backend), max_tokens=4)
+    assert generator(backend.asarray([1, 2, 3], "int32")) == generator([1, 2, 3])
+    assert generator(backend.asarray([[1, 2], [3, 4]], "int32")) == generator([[1, 2], [3, 4]])

@@ -7,9 +7,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from logitloom.arguments import ids
 from logitloom.chain import Chain
 from logitloom.context import Context
-from logitloom.errors import NeedsNotMet
+from logitloom.errors import InvalidContext, NeedsNotMet
 from logitloom.host.hookspecs import TextEnd
 from logitloom.vocabulary import Vocabulary
 
@@ -47,7 +48,8 @@ def written_text(
 
     Args:
         chain: the chain that the tokens were sampled under.
-        tokens: what the engine generated, with or without end-of-sequence and padding behind it.
+        tokens: what the engine generated, with or without end-of-sequence and padding behind it: ids, as a list or as
+            an array of any library.
         prompt: the ids before them, for chains that look at prompts.
         eos: ids that end a text, besides those of the vocabulary.
         skip: bytes at the beginning that are left out: what token healing took from the prompt.
@@ -55,6 +57,7 @@ def written_text(
 
     Raises:
         NeedsNotMet: there is no vocabulary.
+        InvalidContext: the tokens are no ids.
 
     Example:
         >>> from logitloom import processors
@@ -66,9 +69,11 @@ def written_text(
     words = vocabulary or chain.vocabulary
     if words is None:
         raise NeedsNotMet("Tokens have no text without a vocabulary. Configure the chain with a tokenizer.")
-    ends = {*eos, *words.eos}
+    # Numbers of arrays on devices equal no other ones as members of a set.
+    tokens, prompt = ids(tokens, "tokens", InvalidContext), ids(prompt, "prompt", InvalidContext)
+    ends = {*ids(eos, "eos", InvalidContext), *words.eos}
     at = next((n for n, token in enumerate(tokens) if token in ends), len(tokens))
-    taken = [int(token) for token in tokens[:at]]
+    taken = tokens[:at]
     data = words.text_bytes(taken)
     reason: Reason = "eos" if at < len(tokens) else "length"
     enders = [link for link in chain.links if hasattr(link.processor, "text_end")]

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any
-
-import numpy as np
 
 from logitloom.arguments import about_messages, flag, ids, instance, optional_ids, shown, whole
 from logitloom.chain import Chain
@@ -350,8 +349,9 @@ class Generator:
                 f"The argument 'prompts' must be a text, ids, or a list, but is {shown(prompts)}."
                 f"{about_messages(prompts)}"
             )
-        given = np.atleast_1d(prompts) if isinstance(prompts, np.ndarray) else list(prompts)
-        if len(given) > 0 and isinstance(given[0], (int, np.integer)):
+        given = prompts.tolist() if hasattr(prompts, "tolist") else list(prompts)  # an array of any library
+        given = given if isinstance(given, list) else [given]
+        if len(given) > 0 and isinstance(given[0], Integral):
             given = [given]
         return [self._encode_one(prompt) for prompt in given]
 
