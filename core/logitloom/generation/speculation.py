@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from logitloom.arguments import id_lists
+from logitloom.arguments import id_lists, shown
 from logitloom.arrays.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
 from logitloom.chain.links import Link
@@ -355,7 +355,13 @@ class _SpeculativeStep:
             seeds=self.batch.seeds,
             eos=self.batch.eos,
         )
-        drafts, self.draft_state = self.candidates.propose(self.draft_state, request)
+        proposed = self.candidates.propose(self.draft_state, request)
+        if not isinstance(proposed, tuple) or len(proposed) != 2 or not isinstance(proposed[0], Drafts):
+            raise GenerationError(
+                f"{type(self.candidates).__name__}.propose must return Drafts and a state, but returned "
+                f"{shown(proposed)}. Write: return Drafts(tokens), state."
+            )
+        drafts, self.draft_state = proposed
         self.drafts = drafts._replace(tokens=self._checked(drafts.tokens, request.limits))
         drafted = time.perf_counter()
         fed = padded([row.pending + draft for row, draft in zip(self.batch.rows, self.drafts.tokens, strict=True)])
@@ -374,6 +380,7 @@ class _SpeculativeStep:
             GenerationError: if the number of drafts is not the number of rows, or a token is not an id of the target.
         """
         rows = self.batch.rows
+        drafts = id_lists(drafts, f"{type(self.candidates).__name__}.propose()[0].tokens", GenerationError)
         if len(drafts) != len(rows):
             raise GenerationError(
                 f"{type(self.candidates).__name__} drafted for {len(drafts)} rows, but there are {len(rows)}."

@@ -147,6 +147,31 @@ def test_ids_that_the_target_lacks_are_refused() -> None:
         generator_for(candidates=Scripted(lambda sequence: [17]))(PROMPTS)
 
 
+@pytest.mark.parametrize(
+    "returned", [None, [[1]], Drafts([[1]] * 3), ([[1]] * 3, ()), (np.ones((3, 1), np.int64), ())], ids=lambda _: ""
+)
+def test_what_is_no_pair_of_drafts_and_a_state_is_refused_with_the_remedy(returned: Any) -> None:
+    scripted = Scripted(lambda sequence: [])
+    scripted.propose = lambda state, request: returned  # type: ignore[method-assign]
+    with pytest.raises(GenerationError, match=r"Scripted\.propose must return Drafts and a state.*return Drafts"):
+        generator_for(candidates=scripted)(PROMPTS)
+
+
+@pytest.mark.parametrize("tokens", [None, [["a"]] * 3, [[1.0]] * 3])
+def test_drafts_that_are_no_ids_are_refused(tokens: Any) -> None:
+    scripted = Scripted(lambda sequence: [])
+    scripted.propose = lambda state, request: (Drafts(tokens), state)  # type: ignore[method-assign]
+    with pytest.raises(GenerationError, match=r"'Scripted\.propose\(\)\[0\]\.tokens.* but is"):
+        generator_for(candidates=scripted)(PROMPTS)
+
+
+def test_drafts_may_be_an_array() -> None:
+    wanted = generator_for(candidates=Scripted(lambda sequence: [1]))(PROMPTS)
+    scripted = Scripted(lambda sequence: [])
+    scripted.propose = lambda state, request: (Drafts(np.ones((len(request.limits), 1), int)), state)  # type: ignore
+    assert generator_for(candidates=scripted)(PROMPTS) == wanted
+
+
 def test_statistics_count_what_happened() -> None:
     statistics = Statistics()
     generator = generator_for(eos=())
