@@ -36,7 +36,7 @@ Tags = dict[int, tuple[int, tuple[int, ...]]]
 
 _NO_IDS: Final = nothing().ids
 _NOWHERE: Final[States] = frozenset()
-#: Tokens that complete a string and are read one by one; more of them are found by one walk of all tokens.
+#: Tokens that complete a string, or begin with its rest, and are read one by one; more are found by one walk of all.
 _FEW_CROSSING: Final = 512
 
 
@@ -501,9 +501,14 @@ class Combination(Constraint):
     def _of_exit(self, config: SectionConfiguration) -> TokenSet:
         part = self._automaton.parts[config.section]
         rest = part.exits[config.exit][0][config.written :]
-        texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
-        texts += [text for text in self._texts.beginning_with(rest) if len(text) > len(rest)]
-        ids = self._texts.ids(self._leading_on(config, texts))
+        longer = self._texts.range_of(rest)
+        if longer.stop - longer.start > _FEW_CROSSING and self._texts.every_byte:
+            # One walk of all tokens leaves out what many of them begin with.
+            ids = self._lifted.allowed(frozenset({config})).listed(self.vocab_size).tolist()
+        else:
+            texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
+            texts += [text for text in self._texts.beginning_with(rest) if len(text) > len(rest)]
+            ids = self._texts.ids(self._leading_on(config, texts))
         ids += [token for token in self._special[config.section] if self._read_textless([config], token)[0]]
         ids += self._tokens_of_tags(config)
         if config.node is not None:

@@ -119,6 +119,31 @@ def test_every_finished_text_is_accepted_over_a_vocabulary_of_a_model(part: int)
     check_walks(range(2000 + 50 * part, 2050 + 50 * part), tekken(), walks=1)
 
 
+@pytest.mark.parametrize("part", first(2, range(20)))
+def test_a_walk_finds_the_tokens_that_end_sections_as_reading_them_one_by_one_does(
+    part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked = 0
+    for seed in range(30 * part, 30 * part + 30):
+        node = drawn(random.Random(seed), 3)
+        read, found = combination(node, PAIRS), combination(node, PAIRS)
+        if read is None or found is None:
+            continue
+        draw, state = random.Random(seed), read.start()
+        for _ in range(_TOKENS):
+            expected = choices(read, state)
+            with monkeypatch.context() as patch:
+                patch.setattr("logitloom_plugins.combinators.combination._FEW_CROSSING", -1)
+                assert choices(found, state) == expected, (seed, node, state)
+            walked += any(config.exit >= 0 for config in state)
+            if not expected:
+                break
+            after = read.advance(state, draw.choice(expected))
+            assert after is not None
+            state = after
+    assert walked
+
+
 @cache
 def sequences(most: int) -> list[tuple[int, ...]]:
     """All sequences of tokens that write something, up to a length."""
