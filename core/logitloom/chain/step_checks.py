@@ -125,7 +125,11 @@ def note(error: BaseException, label: str, doing: str, context: Context) -> None
     if context.length is not None and context.prompt_length is not None and not context.compiled:
         steps = np.asarray(context.backend.to_numpy(context.step)).tolist()
         where = f"at step {', '.join(map(str, sorted(set(steps))))}"
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
     unasked = context.length is None and "'NoneType'" in str(error)
+    unasked = unasked and place is not None and "context" in place.tb_frame.f_locals
     remedy = " A field of the context is None unless 'needs' asks for it: needs = frozenset({'length'})."
     error.add_note(f"Raised by {doing} of the processor {label!r}, {where}.{remedy if unasked else ''}")
 

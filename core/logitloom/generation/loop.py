@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from logitloom.arguments import flag, id_lists, optional_ids, whole
+from logitloom.arguments import flag, id_lists, optional_ids, shown, whole
 from logitloom.arrays import rng
 from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain, ChainState
@@ -236,7 +236,14 @@ class _SampledStep:
     def _choose(self, processed: Array) -> tuple[Array, Array]:
         batch, backend = self.batch, self.batch.context.backend
         lengths = backend.asarray(np.asarray([row.length for row in batch.rows], dtype=np.int32))
-        return self.sampler.choose(backend, processed, batch.seeds, lengths)
+        found = self.sampler.choose(backend, processed, batch.seeds, lengths)
+        rows = len(batch.rows)
+        if not isinstance(found, tuple) or [len(part) for part in found if hasattr(part, "__len__")] != [rows, rows]:
+            raise GenerationError(
+                f"{type(self.sampler).__name__}.choose must return ids and log-probabilities, an array of {rows} each, "
+                f"but returned {shown(found)}."
+            )
+        return found
 
 
 class _DecodedRow:

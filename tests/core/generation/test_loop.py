@@ -288,3 +288,15 @@ def test_chat_messages_as_a_prompt_are_refused_with_the_chat_template_as_the_rem
 def test_an_id_that_the_model_does_not_have_is_named(model: ToyModel) -> None:
     with pytest.raises(GenerationError, match="prompt of row 1 has the id 99, but the model has 17 tokens. Encode the"):
         Generator(model)([[1], [2, 99]])
+
+
+@pytest.mark.parametrize("returned", [None, np.zeros(3, np.int64), (np.zeros(1, np.int64), np.zeros(3)), (0, 0.0)])
+def test_a_sampler_that_chooses_no_token_for_each_row_is_told_what_to_return(model: ToyModel, returned: Any) -> None:
+    class Own:
+        samples = 1
+
+        def choose(self, backend: Any, logits: Any, seeds: Any, lengths: Any) -> Any:
+            return returned
+
+    with pytest.raises(GenerationError, match=r"Own\.choose must return ids and log-probabilities, an array of 3 each"):
+        Generator(model, strategy=Own(), max_tokens=3)([[1], [2], [3]])

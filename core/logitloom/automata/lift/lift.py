@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import shown
 from logitloom.automata.array_ranges import distinct, in_order_of_appearance
 from logitloom.automata.automaton_kernels import automaton_kernels
 from logitloom.automata.lift import trie_walk
@@ -38,7 +39,7 @@ from logitloom.contract import (
     TextTokens,
     TokenSet,
 )
-from logitloom.errors import VocabularyError
+from logitloom.errors import InvalidSignature, VocabularyError
 from logitloom.host.hookspecs import TextEnd
 from logitloom.masks.kernels import KernelFailed
 from logitloom.vocabulary import Vocabulary
@@ -531,6 +532,13 @@ class LiftedAutomaton(Constraint):
     def _has_text(self) -> bool:
         """Whether any text is accepted. If each byte is a token, only first bytes are tested, else a bounded search."""
         automaton, start = self._automaton, self._automaton.start()
+        try:
+            hash(start)
+        except TypeError:
+            raise InvalidSignature(
+                f"A state of the automaton {type(automaton).__name__} is {shown(start)}, but states are immutable "
+                f"values with a hash: numbers, bytes, tuples."
+            ) from None
         if not self._trie.every_byte:
             return self._can_end(start)
         visited = self._room()

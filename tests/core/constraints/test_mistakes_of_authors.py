@@ -1,0 +1,97 @@
+"""What an author of a constraint gets wrong is told with the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from logitloom import Context, Processor, Vocabulary, processors
+from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, lift
+from logitloom.errors import InvalidSignature
+
+WORDS = Vocabulary([b"", b"a", b"b", b"ab"], eos=[0])
+
+
+class Letters(ByteAutomaton):
+    """Up to four letters; a state is made by ``first``."""
+
+    def __init__(self, first: Any) -> None:
+        self.first = first
+
+    @property
+    def fingerprint(self) -> bytes:
+        return b"letters"
+
+    def start(self) -> Any:
+        return self.first
+
+    def step(self, state: Any, byte: int) -> Any:
+        return state
+
+    def accepts(self, state: Any) -> bool:
+        return True
+
+
+class Anything(Constraint):
+    """Answers the questions that the page names, and no more."""
+
+    fingerprint = b"anything"
+
+    def start(self) -> Any:
+        return 0
+
+    def advance(self, state: Any, token: int) -> Any:
+        return 0
+
+    def allowed(self, state: Any) -> Any:
+        raise NotImplementedError
+
+    def may_end(self, state: Any) -> bool:
+        return True
+
+
+def started(make: Callable[[Vocabulary, int], Any]) -> Any:
+    @dataclass(frozen=True)
+    class Mine(ConstraintProcessor):
+        def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Any:
+            return make(vocabulary, vocab_size)
+
+    context = Context.start(np.zeros((1, 4), np.float32), vocabulary=WORDS)
+    return processors.load(Mine()).init_state(context)
+
+
+@pytest.mark.parametrize("returned", [None, Letters(0), Constraint, "text"])
+def test_what_is_no_constraint_is_refused(returned: Any) -> None:
+    with pytest.raises(InvalidSignature, match=r"'constraint' of .*Mine.* must return .*lift\(automaton"):
+        started(lambda vocabulary, vocab_size: returned)
+
+
+def test_a_constraint_keeps_what_it_is_over() -> None:
+    with pytest.raises(InvalidSignature, match="The constraint Anything of .*Mine.* no attribute 'vocabulary'. Keep"):
+        started(lambda vocabulary, vocab_size: Anything())
+
+
+@pytest.mark.parametrize("state", [[0], {}, set(), np.zeros(2)])
+def test_states_without_a_hash_are_refused(state: Any) -> None:
+    with pytest.raises(InvalidSignature, match="A state of the automaton Letters is .*immutable values with a hash"):
+        started(lambda vocabulary, vocab_size: lift(Letters(state), vocabulary, vocab_size))
+
+
+def test_a_none_of_the_authors_own_is_not_taken_for_one_of_the_context() -> None:
+    class Own(Processor):
+        def process(self, logits: Any, context: Context) -> Any:
+            return logits * self.factor(None)
+
+        @staticmethod
+        def factor(number: Any) -> Any:
+            return number[0]
+
+    logits = np.zeros((1, 4), np.float32)
+    chain, start = processors.load(Own()), Context.start(logits)
+    with pytest.raises(TypeError) as caught:
+        chain.process(logits, chain.init_state(start), start)
+    assert caught.value.__notes__ == ["Raised by process of the processor 'Own', before the first token."]
