@@ -54,12 +54,18 @@ _INSTEAD: Final[dict[str, dict[str, Any]]] = {
 _BESIDE: Final[dict[str, str]] = {
     "duration": "^P(?:[0-9]{1,6}D)?(?:T(?:[0-9]{1,6}H)?(?:[0-9]{1,6}M)?(?:[0-9]{1,6}S)?)?$",
     "decimal": r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$",
+    "fraction": "^-?(?:0|[1-9][0-9]*)(?:/[1-9][0-9]*)?$",
     "email": rf"^[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*@(?:{_LABEL}\.)+[A-Za-z]{{2,}}$",
     "base64": f"^{_BASE64.format('[A-Za-z0-9+/]')}$",
     "base64url": f"^{_BASE64.format('[A-Za-z0-9_-]')}$",
 }
 #: Numbers between these bounds are finite where a library reads them as 64-bit floats.
 _FINITE: Final = {"minimum": -1e300, "maximum": 1e300}
+_PART: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?"
+_COMPLEX: Final = f"^-?{_PART}(?:[+-]{_PART}j)?$"
+#: In place of a pattern of pydantic, that of ``ByteSize``, which allows any word as the unit.
+_BYTE_SIZE: Final = r"^\s*(\d*\.?\d+)\s*(\w+)?"
+_SIZE: Final = r"^(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,3})? ?(?:[Bb]|[KkMmGgTtPpEe]i?[Bb])?$"
 #: The whitespace that pydantic strips from texts.
 _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
@@ -75,7 +81,7 @@ _MOST_PLACES: Final = 10
 
 
 def narrowed_format(schema: dict[str, Any]) -> None:
-    """Narrow the strings of a subschema with a format, in place.
+    """Narrow the strings of a subschema with a format, or with a pattern that stands for one, in place.
 
     Example:
         >>> schema = {"type": "string", "format": "uuid4"}
@@ -83,6 +89,8 @@ def narrowed_format(schema: dict[str, Any]) -> None:
         >>> sorted(schema), schema["format"]
         (['format', 'pattern', 'type'], 'uuid')
     """
+    if schema.get("pattern") == _BYTE_SIZE:
+        schema["pattern"] = _SIZE
     name = schema.get("format") or schema.get("contentEncoding")
     if schema.get("type", "string") != "string" or not isinstance(name, str):
         return
@@ -132,6 +140,12 @@ def pydantic_generator() -> Any:
             if schema.get("strip_whitespace", self._config.str_strip_whitespace):
                 _add(found, {"pattern": _STRIPPED})
             return found
+
+        def complex_schema(self, schema: Any) -> Any:
+            return {**super().complex_schema(schema), "pattern": _COMPLEX}
+
+        def fraction_schema(self, schema: Any) -> Any:
+            return _fraction(super().fraction_schema(schema), schema)
 
         def bytes_schema(self, schema: Any) -> Any:
             found = super().bytes_schema(schema)
@@ -184,6 +198,13 @@ def _named(generator: Any, found: dict[str, Any], schema: dict[str, Any]) -> dic
         if names:
             found["propertyNames"] = names
     return found
+
+
+def _fraction(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The numbers and texts of a ``Fraction``; with bounds its numbers, because a string would not be held to them."""
+    number, text = found["anyOf"]
+    number = {**_FINITE, **number}
+    return {"anyOf": [number, text]} if {"ge", "gt", "le", "lt"}.isdisjoint(schema) else number
 
 
 def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

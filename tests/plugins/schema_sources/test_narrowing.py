@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import fractions
 import ipaddress
 import json
 import uuid
@@ -125,7 +126,11 @@ TYPES: dict[str, Any] = {
     "set or list": set[int] | list[str],
     "tuple": Pair,
     "list": list[dict[int, datetime.date] | decimal.Decimal],
+    "complex": complex,
+    "size": pydantic.ByteSize,
 }
+if "fraction_schema" in vars(pydantic.json_schema.GenerateJsonSchema):  # newer ones
+    TYPES |= {"fraction": fractions.Fraction, "positive fraction": _field(fractions.Fraction, gt=0, le=2)}
 
 
 def _texts(processor: Any, count: int, limit: int = 120) -> Iterator[bytes]:
@@ -181,6 +186,11 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("dict of ports", '{"1024": true, "8080": true, "65535": false}'),
         ("dict of negative int", '{"-8": true, "-1000": true}'),
         ("dict of multiples", '{"7": true, "770": true}'),
+        ("complex", '"1.5-2j"'),
+        ("complex", '"-3"'),
+        ("size", '"1.5 MiB"'),
+        ("size", '"200"'),
+        ("size", "4096"),
         ("dict of shares", '{"-1.25": true, "2.999": true, "3": true}'),
     ],
 )
