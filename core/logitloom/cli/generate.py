@@ -154,11 +154,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Generate and print."""
     if arguments.trace:
         check_target(Path(arguments.trace))
-    if arguments.heal and (arguments.trace or not arguments.raw):
-        raise OptionError(
-            "--heal needs --raw, because the chat template ends a prompt with special tokens, and it cannot be traced: "
-            "leave out --trace."
-        )
+    if arguments.heal and not arguments.raw:
+        raise OptionError("--heal needs --raw: the chat template ends a prompt with special tokens.")
+    if arguments.heal and arguments.trace:
+        raise OptionError("--heal cannot be traced. Leave out --trace.")
     chain = build_chain(arguments)
     strategy, texts = _checked(arguments, chain), _prompts(arguments)
     loader = registry.load_plugin("models", arguments.loader)

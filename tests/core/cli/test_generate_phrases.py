@@ -46,4 +46,8 @@ def test_a_phrase_that_is_avoided(capsys: Any) -> None:
 @pytest.mark.parametrize("options", [["--heal"], ["--heal", "--raw", "--trace", "t.html"]])
 def test_healing_needs_the_prompt_as_it_is_and_no_trace(options: list[str], capsys: Any) -> None:
     assert main(["generate", "a", "--loader", "toy", *options]) != 0
-    assert "--heal needs --raw" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(
+        "--heal needs --raw: the chat template ends a prompt with special tokens.\n"
+    )
+    assert main(["generate", "a", "--raw", "--heal", "--trace", "trace.html"]) == 1
+    assert capsys.readouterr().err.endswith("--heal cannot be traced. Leave out --trace.\n")
