@@ -238,7 +238,8 @@ class _SampledStep:
         lengths = backend.asarray(np.asarray([row.length for row in batch.rows], dtype=np.int32))
         found = self.sampler.choose(backend, processed, batch.seeds, lengths)
         rows = len(batch.rows)
-        if not isinstance(found, tuple) or [len(part) for part in found if hasattr(part, "__len__")] != [rows, rows]:
+        # Arrays of the standard have a shape and no length.
+        if not isinstance(found, tuple) or [tuple(np.shape(part)) for part in found] != [(rows,), (rows,)]:
             raise GenerationError(
                 f"{type(self.sampler).__name__}.choose must return ids and log-probabilities, an array of {rows} each, "
                 f"but returned {shown(found)}."
