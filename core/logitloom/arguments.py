@@ -100,11 +100,14 @@ def number(value: Any, name: str, error: Error) -> float:
 
 
 def flag(value: Any, name: str, error: Error) -> bool:
-    """The truth of a value. An array of several numbers has none."""
+    """The truth of a value. A text has none, because "no" would be true, and an array of several numbers has none."""
     try:
-        return bool(value)
+        truth = None if isinstance(value, (str, bytes)) else bool(value)
     except (TypeError, ValueError):
-        raise error(f"The argument {name!r} must be True or False, but is {shown(value)}.") from None
+        truth = None
+    if truth is None:
+        raise error(f"The argument {name!r} must be True or False, but is {shown(value)}.")
+    return truth
 
 
 def ids(value: Any, name: str, error: Error) -> tuple[int, ...]:

@@ -268,6 +268,13 @@ def test_bad_requests_are_refused_before_the_first_step(model: ToyModel) -> None
         Generator(model)("text")
 
 
+@pytest.mark.parametrize("name", ["skip_forced", "record", "heal"])
+def test_a_text_is_no_truth_value(model: ToyModel, name: str) -> None:
+    with pytest.raises(GenerationError, match=f"The argument '{name}' must be True or False, but is 'no'"):
+        Generator(model, processors.load(), **{name: "no"})
+    assert not getattr(Generator(model, processors.load(), **{name: np.False_}), name)
+
+
 def test_nothing_in_gives_nothing_out(model: ToyModel) -> None:
     assert Generator(model)([]) == []
 
