@@ -7,10 +7,12 @@ import functools
 import inspect
 import json
 import os
+import warnings
+from collections import Counter
 from enum import Enum
 from typing import Any, Final, get_origin, get_type_hints, is_typeddict
 
-from logitloom.errors import OptionError
+from logitloom.errors import LogitloomWarning, OptionError
 from logitloom.host.loading import text_or_file
 from logitloom_plugins.schema_sources.inputs import closed, every_subschema, unwrapped
 from logitloom_plugins.schema_sources.narrowing import finite_numbers, pydantic_generator
@@ -92,8 +94,13 @@ def is_plain(value: Any) -> bool:
 
 
 def _parsed(text: str, what: str) -> Any:
+    repeated: list[str] = []
     try:
-        return json.loads(text, parse_constant=functools.partial(_refuse_constant, what))
+        found = json.loads(
+            text,
+            parse_constant=functools.partial(_refuse_constant, what),
+            object_pairs_hook=functools.partial(_object, repeated),
+        )
     except json.JSONDecodeError as error:
         raise OptionError(
             f"{what} is no JSON: {error.msg} in line {error.lineno}, column {error.colno}. Correct it."
@@ -104,6 +111,22 @@ def _parsed(text: str, what: str) -> Any:
         if isinstance(error, OptionError):
             raise
         raise OptionError(f"{what} has an integer of thousands of digits. Write it shorter.") from error
+    if repeated:
+        warnings.warn(
+            f"{what} has the key {repeated[0]!r:.60} more than once in one object, and the last one counts. Remove the "
+            f"others.",
+            LogitloomWarning,
+            stacklevel=4,
+        )
+    return found
+
+
+def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; a key that it has more than once is noted."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        repeated.append(Counter(key for key, _ in pairs).most_common(1)[0][0])
+    return found
 
 
 def _refuse_constant(what: str, name: str) -> Any:

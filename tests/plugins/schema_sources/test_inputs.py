@@ -6,13 +6,14 @@ import dataclasses
 import json
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logitloom import Vocabulary, processors
 from logitloom.document import from_document, to_document
-from logitloom.errors import OptionError, UnsupportedSchema
+from logitloom.errors import LogitloomWarning, OptionError, UnsupportedSchema
 from logitloom.host.loading import loading
 from logitloom_plugins.schema_sources.inputs import check_keywords, check_strict
 from logitloom_plugins.schema_sources.sources import schema_of
@@ -284,3 +285,16 @@ def test_what_is_no_type_needs_no_pydantic(monkeypatch: pytest.MonkeyPatch) -> N
             processors.load(("json", {"schema": wrong}))
     with pytest.raises(OptionError, match="given as a type .*pip install pydantic"):
         processors.load(("json", {"schema": list[int]}))
+
+
+def test_a_key_that_an_object_of_a_schema_has_twice_is_told(tmp_path: Path) -> None:
+    text = '{"type": "object", "properties": {"a": {"type": "integer", "type": "string"}}}'
+    with pytest.warns(
+        LogitloomWarning, match="has the key 'type' more than once in one object, and the last one counts"
+    ):
+        found = schema_of(text)
+    assert found["properties"] == {"a": {"type": "string"}}
+    path = tmp_path / "twice.json"
+    path.write_text(text)
+    with pytest.warns(LogitloomWarning, match=r"twice\.json' has the key 'type' more than once"):
+        schema_of(path)
