@@ -10,6 +10,7 @@ import numbers
 import operator
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from logitloom.errors import LogitloomError
@@ -23,6 +24,7 @@ __all__ = [
     "instance",
     "names",
     "number",
+    "number_of",
     "optional_ids",
     "printable",
     "seeds",
@@ -115,17 +117,25 @@ def ids(value: Any, name: str, error: Error) -> tuple[int, ...]:
     listed = getattr(value, "tolist", None)
     found = listed() if callable(listed) and not isinstance(value, type) else value
     if isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping)):
-        try:
-            tokens = tuple([operator.index(token) for token in found])
-        except TypeError:
-            pass
-        else:
-            if not tokens or (min(tokens) >= -(2**31) and max(tokens) < 2**31):
-                return tokens
+        tokens = _whole_numbers(list(found))
+        if tokens is not None and (not tokens or (min(tokens) >= -(2**31) and max(tokens) < 2**31)):
+            return tokens
     raise error(
         f"The argument {name!r} must be token ids, whole numbers below 2**31, but is {shown(value)}."
         f"{about_messages(value)}"
     )
+
+
+def _whole_numbers(values: list[Any]) -> tuple[int, ...] | None:
+    for read in (operator.index, lambda value: operator.index(number_of(value))):
+        with suppress(TypeError):
+            return tuple(map(read, values))
+    return None
+
+
+def number_of(value: Any) -> Any:
+    """The number that a scalar or an array without axes is; anything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () and callable(getattr(value, "item", None)) else value
 
 
 def about_messages(value: Any) -> str:

@@ -128,6 +128,23 @@ def test_a_text_ends_where_its_tokens_say_whatever_array_holds_them(library: str
         written_text(chain, backend.asarray([0.5]))
 
 
+class _Scalar:
+    """An element of an array, as MLX before 0.33 has it: it is no index by itself."""
+
+    shape = ()
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def item(self) -> int:
+        return self._value
+
+
+def test_elements_of_arrays_are_ids() -> None:
+    chain = processors.load(*CHAINS[0], tokenizer=WORDS)
+    assert written_text(chain, [_Scalar(0), 1, _Scalar(6)]) == ("ab", "eos")
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_one_prompt_may_be_an_array_of_any_library(library: str) -> None:
     backend = load_backend(library)

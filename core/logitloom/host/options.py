@@ -18,7 +18,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from logitloom.arguments import shown
+from logitloom.arguments import number_of, shown
 from logitloom.errors import InvalidSignature, MissingOption, OptionError, OptionTypeError, UnknownOption
 from logitloom.host.entry_points import PluginName
 from logitloom.host.loading import rules
@@ -302,13 +302,13 @@ def _convert(kind: Any, value: Any) -> Any:
     if kind is Any or isinstance(kind, str):
         return value
     if origin is Literal:
-        if _number_of(value) not in args:
+        if number_of(value) not in args:
             raise ValueError(value)
-        return _number_of(value)
+        return number_of(value)
     if origin in (Union, types.UnionType):
         return _one_of(args, value)
     if kind in _SIMPLE:
-        return _SIMPLE[kind](_number_of(value))
+        return _SIMPLE[kind](number_of(value))
     if origin in (tuple, list, frozenset) or kind in (tuple, list):
         return _sequence(origin or kind, args, value)
     if origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
@@ -323,14 +323,9 @@ def _convert(kind: Any, value: Any) -> Any:
     return _only(origin, value)
 
 
-def _number_of(value: Any) -> Any:
-    """The number that a scalar or an array without axes is; anything else as it is."""
-    return value.item() if getattr(value, "shape", None) == () and callable(getattr(value, "item", None)) else value
-
-
 def _one_of(kinds: tuple[Any, ...], value: Any) -> Any:
     # An exact fit first, so that 1 stays an int for "float | int" and None a None.
-    for kind in sorted(kinds, key=lambda a: a is not type(_number_of(value))):
+    for kind in sorted(kinds, key=lambda a: a is not type(number_of(value))):
         try:
             return _convert(kind, value)
         except (TypeError, ValueError):
