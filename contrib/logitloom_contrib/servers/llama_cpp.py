@@ -15,6 +15,7 @@ import asyncio
 import contextvars
 import dataclasses
 import functools
+import hmac
 import json
 import os
 import re
@@ -41,7 +42,8 @@ __all__ = ["ChainedLlama", "Chains", "create_app", "install", "main"]
 
 #: What the request that is being served asks for.
 _CHAIN: Final[contextvars.ContextVar[Chain | None]] = contextvars.ContextVar("logitloom_chain", default=None)
-#: Errors of chains that a request has to answer for, and that show with its first or last token alone.
+#: The beginnings of the errors of chains that a request has to answer for, and that show with its first or last token
+#: alone. The library knows errors by their messages.
 _WRONG_REQUESTS: Final = re.compile("^Row 0 may generate .* but the shortest text|^No token is legal for the chain")
 #: The routes that generate text.
 _ROUTES: Final = ("/completions",)
@@ -273,7 +275,7 @@ def create_app(*given: Any, **more: Any) -> Chains:
 def _has_key(scope: Any, api_key: str) -> bool:
     given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     scheme, _, key = given.decode("latin-1").partition(" ")
-    return scheme.lower() == "bearer" and key == api_key
+    return scheme.lower() == "bearer" and hmac.compare_digest(key.encode(), api_key.encode())
 
 
 def _told(message: str) -> dict[str, Any]:
