@@ -69,7 +69,7 @@ def written_text(
     words = vocabulary or chain.vocabulary
     if words is None:
         raise NeedsNotMet("Tokens have no text without a vocabulary. Configure the chain with a tokenizer.")
-    # Numbers of arrays on devices equal no other ones as members of a set.
+    # A set of integers does not find an element of a tensor, although the two are equal.
     tokens, prompt = ids(tokens, "tokens", InvalidContext), ids(prompt, "prompt", InvalidContext)
     ends = {*ids(eos, "eos", InvalidContext), *words.eos}
     at = next((n for n, token in enumerate(tokens) if token in ends), len(tokens))

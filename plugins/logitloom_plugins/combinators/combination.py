@@ -36,7 +36,7 @@ Tags = dict[int, tuple[int, tuple[int, ...]]]
 
 _NO_IDS: Final = nothing().ids
 _NOWHERE: Final[States] = frozenset()
-#: Tokens that complete a string, or begin with its rest, and are read one by one; more are found by one walk of all.
+#: Up to so many tokens that complete a string, or begin with its rest, are read one by one. One walk finds more tokens.
 _FEW_CROSSING: Final = 512
 
 
@@ -575,7 +575,7 @@ class Combination(Constraint):
         if part.automaton is None or not part.exits or (part.at_tokens and not part.automaton.accepts(config.state)):
             return []
         trie = _begun_trie(self.vocabulary, *self._anywhere[config.section])
-        # By configuration and byte where the inner text goes on, and a string; many tokens lead to the same.
+        # Many tokens lead to the same configurations. After a byte, each goes on with the inner text or a begun string.
         known: dict[SectionConfiguration, tuple[dict[int, SectionConfiguration | None], dict[int, States]]] = {}
         ends: dict[States, States] = {}
         stack: list[tuple[_TrieNode, SectionConfiguration | None, States]] = [(trie, config, _NOWHERE)]

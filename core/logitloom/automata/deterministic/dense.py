@@ -83,7 +83,7 @@ class DenseAutomaton(ByteAutomaton):
         return bytes(text)
 
     def completion_bytes(self) -> frozenset[int] | None:
-        """The first bytes of the shortest texts of all states."""
+        """The first bytes of the completions of all states: the rest of a completion is that of another state."""
         left, toward = self._shortest
         if min(left) < 0:
             return None

@@ -263,7 +263,7 @@ class LiftedAutomaton(Constraint):
         return allowed.astype(np.int32), by_id.take(allowed)
 
     def completions_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """As :meth:`least_after`, where the numbers are of tokens that write the automaton's completions."""
+        """As :meth:`least_after`; the numbers count the tokens of the automaton's completions."""
         return self.least_after(state)
 
     def allowed_within(self, state: State, most: int) -> TokenSet | None:

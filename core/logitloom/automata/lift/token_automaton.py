@@ -328,7 +328,7 @@ class TokenAutomaton(LiftedAutomaton):
         return self._after(state, least)
 
     def completions_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """As :meth:`least_after`, with the numbers of tokens that write shortest texts."""
+        """As :meth:`least_after`; the numbers count the tokens of shortest texts, which are the completions."""
         return self._after(state, self._of_completions)
 
     def _after(self, state: State, least: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
