@@ -312,7 +312,7 @@ def load_kernels() -> MaskKernels | None:
 
     Returns:
         The first kernels by name that are not blocked; ``None`` if there are none. Kernels that are not on disk are
-        compiled first, which takes about half a minute.
+        compiled first, which takes some twenty seconds.
     """
     global _work
     _work = _PAYS

@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 
 from logitloom.automata import DEAD
-from logitloom_plugins.kernels._numba_loops import alike, compiled, read_only, slot_of
+from logitloom_plugins.kernels._numba_shared import alike, compiled, read_only, slot_of
 
 __all__ = ["partition", "regroup"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 
 from logitloom.arrays.row_operations import DIVIDE, KEEP_HIGHEST, KEEP_NEAR_TOP, LOWER_BY_COUNT, LOWER_SEEN
-from logitloom_plugins.kernels._numba_loops import compiled, elements_at, read_only
+from logitloom_plugins.kernels._numba_shared import compiled, elements_at, read_only
 
 __all__ = [
     "INFINITE",

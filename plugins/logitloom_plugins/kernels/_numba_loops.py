@@ -6,47 +6,39 @@ cache folder. :mod:`logitloom_plugins.kernels.numba` decides when the module is 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any, Final
 
 import numba
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
 
 from logitloom.automata import DEAD
 from logitloom.automata.automaton_kernels import Notes, Paths, WalkProgress
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, NODE
 from logitloom.constraints import FINISHED
 from logitloom.masks.kernels import ALLOWED, DENSE, FORBIDDEN, ByteTable, StepTables
+from logitloom_plugins.kernels._numba_shared import (
+    alike,
+    bytes_at,
+    compiled,
+    elements_at,
+    integers_at,
+    read_only,
+    slot_of,
+)
 
 __all__ = [
-    "alike",
     "collect",
-    "compiled",
     "determinize",
-    "elements_at",
     "marks",
     "paths",
     "product",
-    "read_only",
     "rewrite",
-    "slot_of",
     "step",
     "walk",
     "works",
     "write",
 ]
-
-compiled: Callable[..., Callable[[Callable[..., Any]], Any]] = numba.njit
-_code: Callable[[Callable[..., Any]], Any] = intrinsic
-
-
-def read_only(dtype: Any, dimensions: int = 1) -> Any:
-    """The Numba type of a read-only array."""
-    return types.Array(dtype, dimensions, "C", readonly=True)
-
 
 _FINISHED: Final = FINISHED.value
 _BYTES: Final = read_only(types.uint8)
@@ -360,25 +352,6 @@ def product(one_factor: Any, other_factor: Any, limit: int) -> tuple[Any, Any]: 
 _RAGGED: Final = types.Tuple((_INTS, read_only(types.int64)))
 
 
-@compiled(types.int64(types.uint64[:, ::1], types.int64, types.int32[::1]), cache=True, nogil=True)
-def slot_of(rows: Any, row: int, numbers: Any) -> int:  # pragma: no cover - compiled
-    """The slot of a hash table that has a row equal to the given row, or the free slot for this row."""
-    value = np.uint64(0x9E3779B97F4A7C15)
-    for word in range(rows.shape[1]):
-        value = (value ^ rows[row, word]) * np.uint64(0xBF58476D1CE4E5B9)
-        value ^= value >> np.uint64(29)
-    mask = np.int64(len(numbers) - 1)
-    slot = np.int64(value & np.uint64(mask))
-    while numbers[slot] >= 0:
-        other, same = numbers[slot], True
-        for word in range(rows.shape[1]):
-            same &= rows[other, word] == rows[row, word]
-        if same:
-            break
-        slot = (slot + 1) & mask
-    return int(slot)
-
-
 #: The transitions of one DFA state by character set: the NFA positions after the set, the DFA state of these positions
 #: (-1: not known), the list of sets that occur, and whether a set occurs.
 _SETS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[::1], types.boolean[::1]))
@@ -631,31 +604,6 @@ def step(states: Any, tokens: Any, tables: StepTables, reached: Any, masks: Any)
     return done
 
 
-@_code
-def _bytes_at(typing_context: Any, address: Any) -> Any:
-    """Convert an address to a pointer to bytes."""
-    return _pointer(types.uint8, address)
-
-
-@_code
-def _integers_at(typing_context: Any, address: Any) -> Any:
-    """Convert an address to a pointer to 64-bit integers."""
-    return _pointer(types.int64, address)
-
-
-@_code
-def elements_at(typing_context: Any, address: Any, like: Any) -> Any:
-    """Convert an address to a pointer to values of the type of ``like``."""
-    return _pointer(like, address, like)
-
-
-def _pointer(kind: Any, *given: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
-
-    return types.CPointer(kind)(*given), generate
-
-
 # The following loops are separate functions, because the compiler vectorises them only then.
 @compiled(nogil=True)
 def _limit(line: Any, source: Any, keep: Any, forbidden: Any) -> None:  # pragma: no cover - compiled
@@ -689,13 +637,13 @@ def write(after: Any, before: Any, masks: Any, forbidden: Any, in_place: bool) -
         line, source = after[row], before[row]
         kind, address, length = masks[row, 0], masks[row, 1], masks[row, 2]
         if kind == DENSE:
-            keep = numba.carray(_bytes_at(address), (length,))
+            keep = numba.carray(bytes_at(address), (length,))
             if in_place:
                 _limit_in_place(line, keep, forbidden)
             else:
                 _limit(line, source, keep, forbidden)
             continue
-        ids = numba.carray(_integers_at(address), (length,))
+        ids = numba.carray(integers_at(address), (length,))
         if kind == ALLOWED:
             saved = np.empty(length, dtype=line.dtype)
             for i in range(length):
@@ -723,42 +671,20 @@ def rewrite(after: Any, before: int, written: Any, masks: Any, forbidden: Any) -
         kind, address, length = masks[row, 0], masks[row, 1], masks[row, 2]
         known = written[row, 0] == ALLOWED
         if kind == DENSE:
-            _limit(line, source, numba.carray(_bytes_at(address), (length,)), forbidden)
+            _limit(line, source, numba.carray(bytes_at(address), (length,)), forbidden)
         else:
-            ids = numba.carray(_integers_at(address), (length,))
+            ids = numba.carray(integers_at(address), (length,))
             if kind == FORBIDDEN:
                 _copy_and_forbid(line, source, ids, forbidden)
             else:
                 if known:
-                    for i in numba.carray(_integers_at(written[row, 1]), (written[row, 2],)):
+                    for i in numba.carray(integers_at(written[row, 1]), (written[row, 2],)):
                         line[i] = forbidden
                 else:
                     line[:] = forbidden
                 for i in ids:
                     line[i] = source[i]
         written[row, 0], written[row, 1], written[row, 2] = kind, address, length
-
-
-def alike(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a compiled function so that it gets read-only views of all arrays, and plain tuples for records.
-
-    Numba takes milliseconds to resolve each new combination of writable and read-only arguments in a process.
-    """
-
-    @functools.wraps(function)
-    def called(*values: Any) -> Any:
-        return function(*map(_only_read, values))
-
-    return called
-
-
-def _only_read(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple([_only_read(part) for part in value])
-    if isinstance(value, np.ndarray) and value.flags.writeable:
-        value = value.view()
-        value.flags.writeable = False
-    return value
 
 
 # The other functions are called more often, always with the same types of arguments, so they are not wrapped.

@@ -1,8 +1,8 @@
 """Entry point of the kernels that Numba compiles: a thread loads the kernels from disk, or has them compiled first.
 
-Compiling takes half a minute in a separate process, once per installation; loading compiled code takes about a second
-and 160 MiB, with Numba itself. A note in the cache folder lists the files of compiled code by source, versions and
-processor. So the presence of compiled code is known without importing Numba.
+Compiling takes some twenty seconds in two separate processes, once per installation; loading compiled code takes about
+a second and 160 MiB, with Numba itself. A note in the cache folder lists the files of compiled code by source, versions
+and processor. So the presence of compiled code is known without importing Numba.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -38,7 +39,9 @@ _FUNCTIONS: Final = {
     "_numba_characters": ("partition", "regroup"),
     "_numba_logits": ("exponentials", "nucleus", "operate", "reaching"),
 }  # fmt: skip
-_SOURCES: Final = tuple(Path(__file__).with_name(f"{name}.py") for name in _FUNCTIONS)
+_SOURCES: Final = tuple(Path(__file__).with_name(f"{name}.py") for name in ("_numba_shared", *_FUNCTIONS))
+#: The module that one process compiles while another process compiles the others, which takes as long.
+_FIRST: Final = "_numba_loops"
 #: Seconds after which the lock of a process that compiles is taken for left over.
 _LEFT_OVER: Final = 900.0
 _TOLD: Final = (
@@ -68,7 +71,7 @@ class NumbaKernels:
 
     @staticmethod
     def compile() -> str:
-        """Compile the missing kernels, in this process.
+        """Compile the missing kernels, in this process and in one beside it.
 
         Returns:
             A sentence about where the compiled code is.
@@ -78,6 +81,8 @@ class NumbaKernels:
         """
         _refuse_disabled()
         try:
+            with _compiling_beside():
+                importlib.import_module(f"{__package__}.{_FIRST}")
             loops = _loaded()[0]
         except RuntimeError as error:
             raise BackendUnsupported(
@@ -88,6 +93,20 @@ class NumbaKernels:
         _write_note(files)
         look_for_kernels_again()
         return f"numba: {len(files)} files of compiled code are in {folder}."
+
+
+@contextlib.contextmanager
+def _compiling_beside() -> Iterator[None]:
+    """Import all modules but the first in another process. What fails there is compiled in this process later."""
+    others = ", ".join(f"{__package__}.{name}" for name in _FUNCTIONS if name != _FIRST)
+    command, nothing, process = [sys.executable, "-c", f"import {others}"], subprocess.DEVNULL, None
+    with contextlib.suppress(OSError):
+        process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
+    try:
+        yield
+    finally:
+        if process is not None:
+            process.wait()
 
 
 def _refuse_disabled() -> None:

@@ -144,6 +144,21 @@ def test_the_command_compiles_and_names_the_folder(capsys: pytest.CaptureFixture
     assert "'rust'" in capsys.readouterr().err
 
 
+def test_the_other_modules_are_compiled_in_a_process_that_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun, begin = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **more: begun.append(begin(command, **more)) or begun[-1])
+    assert main(["kernels", "compile"]) == 0
+    assert [process.poll() for process in begun] == [0]
+    (imported,) = {process.args[-1].removeprefix("import ") for process in begun}
+    package = plugin.__package__
+    assert set(imported.split(", ")) == {f"{package}.{name}" for name in plugin._FUNCTIONS} - {f"{package}._numba_loops"}
+    monkeypatch.setattr(sys, "executable", str(Path("nowhere") / "python"))
+    assert main(["kernels", "compile"]) == 0
+    assert "files of compiled code are in" in capsys.readouterr().out
+
+
 #: A process that does work for which kernels pay, and says until when NumPy did it.
 WORKING = """
 import sys, time
