@@ -27,6 +27,7 @@ from hypothesis import settings
 from logitloom import load_backend
 from logitloom.arrays.backend import Backend
 from logitloom.errors import LogitloomError
+from tests.oracles.model_files import gguf_read_once
 
 HERE = Path(__file__).parent
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
@@ -43,7 +44,7 @@ FIRST_CASE = ("jax", "mlx", "torch")
 #: How many cases of another test are tried on a library, but in ``exhaustive``.
 FIRST_PARAMETERS = {"jax": 1}
 #: Of the checks of a suite on a library, one of how many, in turn over the suites.
-TURNS = {"jax": 8, "mlx": 4, "torch": 2}
+TURNS = {"jax": 12, "mlx": 6, "torch": 3}
 #: Of a test that is marked ``long``, one of how many cases is tried, but in ``exhaustive``.
 LONG = 4
 #: How many tests of a file are in the smoke set, which runs in seconds, and what a test of it does without.
@@ -193,7 +194,7 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
 
     NumPy makes every check of the kit with every case. Other libraries, which compile or dispatch each operation, make
     checks with the first case of a suite: PyTorch every second, MLX every fourth, and JAX, which compiles each
-    operation for each shape, every eighth, in turn over the suites, so that suites together make all. Of other tests,
+    operation for each shape, every twelfth, in turn over the suites, so that suites together make all. Of other tests,
     the first case runs on JAX.
 
     Args:
@@ -270,7 +271,7 @@ def smollm2_tokenizer() -> Any:
 
     from logitloom_contrib.llama import default_weights
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), gguf_read_once():
         warnings.simplefilter("ignore")
         file = default_weights()
         return transformers.AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)

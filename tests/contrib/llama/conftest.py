@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,6 @@ WriteModel = Callable[..., Path]
 @pytest.fixture(scope="session")
 def tiny_config() -> LlamaConfig:
     return TINY
-
-
-@pytest.fixture(scope="module")
-def gguf_read_once() -> Iterator[None]:
-    """transformers parses a model file for each thing that it loads, and makes a table of names for each tensor."""
-    gguf = pytest.importorskip("gguf", reason="the package gguf is not installed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gguf, "GGUFReader", lru_cache(gguf.GGUFReader))
-        patch.setattr(gguf, "get_tensor_name_map", lru_cache(gguf.get_tensor_name_map))
-        yield
 
 
 @pytest.fixture

