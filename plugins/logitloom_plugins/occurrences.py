@@ -88,7 +88,7 @@ def seen_after(state: Seen, context: Context) -> Seen:
     each = xp.reshape(tokens.T, (-1, 1))
     news = backend.add_at(blank, each, 1.0, True) if counts else backend.set_at(blank, each, True, True)
     tables = xp.reshape(xp.concat([table, news], axis=0), (steps + 1, rows, vocab))
-    if backend.on_host and backend.assignable:
+    if backend.on_host and backend.assignable and backend.has_values(tables):
         # One after the other: sums along the first axis are not vectorised. The memory is that of the tables.
         add, host = np.add if counts else np.logical_or, backend.to_numpy(tables)
         for before, line in itertools.pairwise(host):

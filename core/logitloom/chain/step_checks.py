@@ -122,7 +122,8 @@ def note(error: BaseException, label: str, doing: str, context: Context) -> None
     if isinstance(error, LogitloomError):
         return
     where = "before the first token" if context.tokens is None else "after accepted tokens"
-    if context.length is not None and context.prompt_length is not None and not context.compiled:
+    known = context.length is not None and context.prompt_length is not None and not context.compiled
+    if known and context.backend.has_values(context.step):
         steps = np.asarray(context.backend.to_numpy(context.step)).tolist()
         where = f"at step {', '.join(map(str, sorted(set(steps))))}"
     place = error.__traceback__

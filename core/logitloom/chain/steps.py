@@ -40,8 +40,7 @@ def checking_results(step: Step, link: Link) -> Step:
     """
 
     def checking(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        readable = not context.compiled and context.backend.has_values(logits)
-        before = _inputs(logits, state, context) if readable else []
+        before = [] if context.compiled else _inputs(logits, state, context)
         result = checked_result(step(logits, state, context), logits, link)
         rows.check_like(result[1], state, link.label)
         if before:
@@ -65,11 +64,17 @@ def check_state_is_taken(processor: Any, state: Any, label: str) -> None:
 
 
 def _inputs(logits: Array, state: Any, context: Context) -> list[tuple[str, Array, NDArray[Any]]]:
-    """The arrays that a step must leave as they are, each with its name and a copy; the logits first."""
+    """The arrays that a step must leave as they are, each with its name and a copy; the logits first.
+
+    Nothing if one of them is traced, so that it has no values.
+    """
+    backend = context.backend
     given = [("the logits", logits), *((path, leaf) for path, leaf in rows.leaves(state) if hasattr(leaf, "dtype"))]
     if context.tokens is not None:
         given.append(("the tokens", context.tokens))
-    return [(name, array, np.array(context.backend.to_numpy(array))) for name, array in given]
+    if not all(backend.has_values(array) for _, array in given):
+        return []
+    return [(name, array, np.array(backend.to_numpy(array))) for name, array in given]
 
 
 def _check_values(out: Array, before: list[tuple[str, Array, NDArray[Any]]], label: str, context: Context) -> None:

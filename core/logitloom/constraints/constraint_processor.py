@@ -19,7 +19,7 @@ from logitloom.arguments import shown
 from logitloom.arrays.backend import Array, Backend
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNode
-from logitloom.constraints.token_limit import LimitedState, row_limits, tokens_left, unlimited
+from logitloom.constraints.token_limit import LimitedState, host_list, row_limits, tokens_left, unlimited
 from logitloom.context import Context
 from logitloom.contract import Constraint, State
 from logitloom.effect import MASK
@@ -328,11 +328,8 @@ def _reached(memory: ConstraintMemory, state: Any, context: Context) -> list[Sta
     backend = context.backend
     tokens = context.tokens
     if tokens is not None:
-        tokens = tokens.tolist() if backend.on_host else backend.to_numpy(tokens).tolist()
-    if not memory.dense:
-        return memory.reach(state, tokens)
-    # NumPy's and PyTorch's own lists on the host: nothing in between.
-    return memory.reach(state.tolist() if backend.on_host else backend.to_numpy(state).tolist(), tokens)
+        tokens = host_list(backend, tokens)
+    return memory.reach(host_list(backend, state) if memory.dense else state, tokens)
 
 
 def _text_end(memory: ConstraintMemory, state: Any, tokens: Sequence[int]) -> TextEnd:

@@ -12,13 +12,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from logitloom.arrays.backend import Array, Backend
 from logitloom.context import Context
 from logitloom.contract import UNKNOWN, Constraint, State
 from logitloom.errors import GenerationError, LogitloomWarning, OptionError
 from logitloom.host.entry_points import PluginName
 from logitloom.rows.tree import Rows
 
-__all__ = ["LimitedState", "row_limits", "tokens_left", "unlimited"]
+__all__ = ["LimitedState", "host_list", "row_limits", "tokens_left", "unlimited"]
 
 
 class LimitedState(NamedTuple):
@@ -116,6 +117,14 @@ def tokens_left(left: Any, context: Context) -> Any:
     if not isinstance(left, Rows):
         taken = context.backend.xp.sum(context.backend.cast(tokens >= 0, "int32"), axis=1)
         return left - context.backend.cast(taken, "int32")
-    listed = tokens.tolist() if context.backend.on_host else context.backend.to_numpy(tokens).tolist()
+    listed = host_list(context.backend, tokens)
     # Ids are not negative, and -1 stands for no token.
     return Rows([have - len(row) + row.count(-1) for have, row in zip(left, listed, strict=True)])
+
+
+def host_list(backend: Backend, array: Array) -> list[Any]:
+    """The values of an array as a list; those of NumPy and PyTorch in host memory make it with nothing in between."""
+    if not backend.on_host or not backend.has_values(array):
+        array = backend.to_numpy(array)
+    listed: list[Any] = array.tolist()
+    return listed

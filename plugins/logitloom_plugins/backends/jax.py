@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Backend
 from logitloom.arrays.backend import NEG_INF
+from logitloom.errors import InvalidContext
 
 __all__ = ["JaxBackend", "JaxPlugin"]
 
@@ -60,7 +61,17 @@ class JaxBackend(Backend):
             return jax.device_put(host if wanted is None else host.astype(wanted), self.device, may_alias=False)
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
-        """A read-only view of host memory, or a transfer from the device."""
+        """A read-only view of host memory, or a transfer from the device.
+
+        Raises:
+            InvalidContext: the array is traced, so it has no values.
+        """
+        if not self.has_values(array):
+            raise InvalidContext(
+                "An array that JAX traces (jit, vmap, scan) has no values, and this step reads some. Start with "
+                "Context.start(..., compiled=True), which refuses the processors that read values, or call the chain "
+                "outside of the traced function."
+            )
         return np.asarray(array.astype(jnp.float32) if array.dtype == jnp.bfloat16 else array)
 
     def has_values(self, array: Array) -> bool:

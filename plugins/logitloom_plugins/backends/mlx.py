@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from logitloom import Array, Backend
 from logitloom.arrays.backend import NEG_INF
+from logitloom.errors import InvalidContext
 
 __all__ = ["MlxBackend", "MlxPlugin"]
 
@@ -38,8 +39,19 @@ class MlxBackend(Backend):
         return array if dtype is None else array.astype(getattr(self.xp, dtype))
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
-        """Evaluates the array."""
-        return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+        """Evaluates the array.
+
+        Raises:
+            InvalidContext: the array is traced, so it has no values.
+        """
+        try:
+            return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+        except ValueError as error:  # nothing else tells that an array is traced
+            raise InvalidContext(
+                "An array that MLX traces (compile, vmap) has no values, and this step reads some. Start with "
+                "Context.start(..., compiled=True), which refuses the processors that read values, or call the chain "
+                "outside of the traced function."
+            ) from error
 
     def is_floating(self, array: Array) -> bool:
         """By dtype."""

@@ -46,6 +46,10 @@ _READ = {"bool": torch.bool, "float32": torch.float32, "int32": torch.int32}
 #: The bits of -inf in bfloat16, as a signed integer.
 _BFLOAT16_NEG_INF = -128
 
+#: The number of the innermost transform of ``torch.func`` that runs, None outside of all; PyTorch has no public name
+#: for it. Tensors of a transform have no memory of their own.
+_transform: Callable[[], int | None] = torch._C._functorch.maybe_current_level
+
 #: How many tensors and views hold a storage. PyTorch needs the count for CUDA graphs and has no public name for it;
 #: without the count no buffer is used again.
 _use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
@@ -95,13 +99,15 @@ class TorchBackend(Backend):
             tensor = torch.from_numpy(np.array(host)).to(torch.bfloat16)
         else:
             tensor = torch.from_numpy(np.array(host, dtype=dtype))
-        return tensor if self.on_host else tensor.to(self.device)
+        # A table may be made while a transform runs, and must not belong to it.
+        return _unwrapped(tensor if self.on_host else tensor.to(self.device))
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
         """A view of CPU memory, or a transfer from the device.
 
         Raises:
-            InvalidContext: the array is on the device ``meta``, which holds no values.
+            InvalidContext: the array is on the device ``meta``, which holds no values, or one that ``torch.func.vmap``
+                maps over.
         """
         array = _detached(array)
         if array.device.type == "meta":
@@ -109,14 +115,16 @@ class TorchBackend(Backend):
                 "A tensor on the device meta has no values, and this step reads some. Give logits on a device that "
                 "computes."
             )
+        if _transform() is not None:
+            return _listed(array)
         if array.dtype is torch.bfloat16:
             array = array.float()
         result: NDArray[Any] = array.cpu().numpy()
         return result
 
     def has_values(self, array: Array) -> bool:
-        """Not on the device ``meta``, and not while a graph is captured."""
-        return array.device.type != "meta" and not torch.compiler.is_compiling()
+        """Not on the device ``meta``, and not while a graph is captured or a transform of ``torch.func`` runs."""
+        return array.device.type != "meta" and not _traced()
 
     def is_floating(self, array: Array) -> bool:
         """PyTorch's own test."""
@@ -139,7 +147,7 @@ class TorchBackend(Backend):
 
     def copied(self, x: Array, memory: Array | None = None) -> Array | None:
         """The given memory again, which spares the pages of a fresh tensor; nothing is written into gradients."""
-        if x.requires_grad or torch.compiler.is_compiling():
+        if x.requires_grad or _traced():
             return None
         copy = torch.empty(x.shape, dtype=x.dtype, device=x.device) if memory is None else memory[: len(x)]
         return copy.copy_(x)
@@ -177,7 +185,7 @@ class TorchBackend(Backend):
     def _mend_dead_rows(self, result: Array, x: Array, value: float) -> Array:
         # On the CPU asking costs less than a pass over the vocabulary; a device must not be waited for. A dead
         # row comes out as not-a-number throughout, so its first column tells.
-        if self.on_host and not torch.compiler.is_compiling():
+        if self.on_host and not _traced():
             told = float(_detached(result)[..., 0].sum())
             if told == told:
                 return result
@@ -186,7 +194,7 @@ class TorchBackend(Backend):
 
     def sort_descending(self, x: Array) -> Array:
         """The native sort; on the CPU NumPy's, which is vectorised, where it has the dtype."""
-        if self.on_host and x.dtype in _NUMPY_SORTS and not torch.compiler.is_compiling() and not x.requires_grad:
+        if self.on_host and x.dtype in _NUMPY_SORTS and not _traced() and not x.requires_grad:
             ascending = np.sort(x.numpy(), axis=-1)
             return torch.from_numpy(np.ascontiguousarray(ascending[..., ::-1]))
         return torch.sort(x, dim=-1, descending=True).values
@@ -234,7 +242,7 @@ class TorchBackend(Backend):
         """The address of the tensor's memory, on the CPU."""
         if not self.on_host or array.dtype is not _READ[dtype] or array.requires_grad or array.is_neg():
             return None
-        if torch.compiler.is_compiling() or not array.is_contiguous():
+        if _traced() or not array.is_contiguous():
             return None
         return int(array.data_ptr())
 
@@ -248,7 +256,7 @@ class TorchBackend(Backend):
 
     def _shared(self, x: Array) -> bool:
         """Whether NumPy can look at the tensor's memory, and is faster at it."""
-        return self.on_host and x.dtype in _NUMPY_SORTS and not torch.compiler.is_compiling()
+        return self.on_host and x.dtype in _NUMPY_SORTS and not _traced()
 
     def top_k(self, x: Array, k: int) -> tuple[Array, Array]:
         """Two selections: of values, then of the first indices that hold the smallest of them."""
@@ -288,6 +296,8 @@ class TorchBackend(Backend):
 
     def add_at(self, x: Array, tokens: Array, value: float, donate: bool = False) -> Array:
         """One scatter; skipped tokens add nothing to token 0."""
+        if _transform() is not None:
+            return super().add_at(x, tokens, value)
         if self._all_valid(tokens, x.shape[-1]):
             amount = torch.full(tokens.shape, value, dtype=x.dtype)
             return _target(x, donate).scatter_add_(1, tokens.long(), amount)
@@ -297,12 +307,13 @@ class TorchBackend(Backend):
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
         """One scatter; skipped tokens repeat another write of their row."""
-        if x.requires_grad:  # entries that are written twice would get their gradient twice
+        # Entries that are written twice would get their gradient twice.
+        if x.requires_grad or _transform() is not None:
             return super().set_at(x, tokens, value)
         target = _target(x, donate)
         if tokens.shape[1] == 0:
             return target
-        if self.on_host and x.dtype in _SHARED and not torch.compiler.is_compiling():
+        if self.on_host and x.dtype in _SHARED and not _traced():
             set_tokens(target.numpy(), tokens.numpy(), value)
             return _changed(target)
         if self._all_valid(tokens, x.shape[-1]):
@@ -317,7 +328,7 @@ class TorchBackend(Backend):
         self, x: Array, table: Array, function: Callable[[Array, Array], Array], donate: bool = False
     ) -> Array:
         """On the CPU touches only the entries of the table that are set, which NumPy finds in the same memory."""
-        if not self.on_host or x.requires_grad or torch.compiler.is_compiling():
+        if not self.on_host or x.requires_grad or _traced():
             return super().update_where(x, table, function)
         target = _target(x, donate and x.is_contiguous()).contiguous()
         flags = table.reshape(-1).numpy()
@@ -334,11 +345,13 @@ class TorchBackend(Backend):
 
     def fill_columns(self, x: Array, columns: Array, value: float, donate: bool = False) -> Array:
         """The native fill along an axis."""
+        if _transform() is not None:
+            return super().fill_columns(x, columns, value)
         return _target(x, donate).index_fill_(-1, columns.long(), value)
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
         """One scatter; skipped entries repeat another write of their row."""
-        if x.requires_grad or values.requires_grad:  # as in set_at
+        if x.requires_grad or values.requires_grad or _transform() is not None:  # as in set_at
             return super().write_at(x, index, values)
         target = _target(x, donate)
         if index.shape[1] == 0:
@@ -356,7 +369,7 @@ class TorchBackend(Backend):
 
     def _all_valid(self, tokens: Array, vocab: int) -> bool:
         """Whether no token has to be skipped, where that can be asked without waiting for a device."""
-        if not self.on_host or torch.compiler.is_compiling() or tokens.numel() == 0:
+        if not self.on_host or _traced() or tokens.numel() == 0:
             return False
         lowest, highest = tokens.aminmax()
         return bool(lowest >= 0 and highest < vocab)
@@ -364,7 +377,7 @@ class TorchBackend(Backend):
     def apply_token_mask(self, logits: Array, bits: Array, donate: bool = False) -> Array:
         """On the CPU eight tokens at a time through a table; on CUDA one kernel; else one fusible expression."""
         vocab, (batch, words) = logits.shape[-1], bits.shape
-        if self.on_host:
+        if self.on_host and _transform() is None:
             octets = bits.reshape(-1).view(torch.uint8).to(torch.int32)
             banned = torch.index_select(self._cleared, 0, octets).view(torch.bool).view(batch, words * 32)
         elif self.masks is not None and _fits_kernels(logits):
@@ -385,7 +398,7 @@ class TorchBackend(Backend):
         """On the CPU through a NumPy view of the same memory, without PyTorch's cost per call."""
         if not self.on_host:
             return super().apply_token_rows(logits, rows, donate)
-        if logits.requires_grad:
+        if logits.requires_grad or _transform() is not None:
             return super().apply_token_rows(logits, rows)
         x = logits
         dtype = x.dtype
@@ -509,7 +522,33 @@ def _kernels(device: torch.device, name: str) -> Any:
 
 def _fits_kernels(logits: Array) -> bool:
     """Whether kernels may write these: a compiler fuses the plain expression, and gradients have to pass it."""
-    return not (logits.requires_grad or torch.compiler.is_compiling()) and logits.ndim == 2 and logits.stride(-1) == 1
+    return not (logits.requires_grad or _traced()) and logits.ndim == 2 and logits.stride(-1) == 1
+
+
+def _traced() -> bool:
+    """Whether tensors stand for others: a graph is captured, or a transform of ``torch.func`` runs."""
+    return torch.compiler.is_compiling() or _transform() is not None
+
+
+def _listed(x: Array) -> NDArray[Any]:
+    """The values of a tensor in a transform of ``torch.func``, where each call gives a tensor without memory."""
+    try:
+        values = x.tolist()
+    except RuntimeError as error:
+        raise InvalidContext(
+            "A tensor that torch.func.vmap maps over has no values, and this step reads some. Start with "
+            "Context.start(..., compiled=True), which refuses the processors that read values, or give the chain all "
+            "rows at once."
+        ) from error
+    dtype = "float32" if x.dtype is torch.bfloat16 else str(x.dtype).removeprefix("torch.")
+    return np.array(values, dtype).reshape(x.shape)
+
+
+def _unwrapped(x: Array) -> Array:
+    """The tensor beneath those that ``grad``, ``jvp`` and the like of ``torch.func`` make of it."""
+    while _transform() is not None and torch._C._functorch.is_gradtrackingtensor(x):
+        x = torch._C._functorch.get_unwrapped(x)
+    return x
 
 
 def _detached(x: Array) -> Array:
@@ -521,8 +560,11 @@ def _wide(x: Array) -> torch.dtype:
 
 
 def _writable(x: Array) -> bool:
-    """Whether a donated tensor can be written to: not with gradients, or from an inference mode that has ended."""
-    if x.requires_grad:
+    """Whether a donated tensor can be written to: not with gradients, or from an inference mode that has ended.
+
+    Nor in a transform of ``torch.func``, where a tensor may stand for several.
+    """
+    if x.requires_grad or _transform() is not None:
         return False
     # A compiler cannot ask; it handles in-position operations by itself.
     return torch.compiler.is_compiling() or not x.is_inference() or torch.is_inference_mode_enabled()
