@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from logitloom.arguments import printable, shown
 from logitloom.arrays.backend import Backend
-from logitloom.cli.server_check import check_server
+from logitloom.cli.server_check import KEY_VARIABLE, check_server
 from logitloom.cli.terminal import styled, table
 from logitloom.errors import LogitloomError, OptionError
 from logitloom.host import registry
@@ -104,7 +104,11 @@ def examine() -> dict[str, Any]:
         "environment": {
             "platform": platform.platform(),
             "executable": sys.executable,
-            **{name: value for name, value in sorted(os.environ.items()) if name.startswith("LOGITLOOM_")},
+            **{
+                name: value
+                for name, value in sorted(os.environ.items())
+                if name.startswith("LOGITLOOM_") and name != KEY_VARIABLE
+            },
         },
         "backends": backends,
         "missing": missing,

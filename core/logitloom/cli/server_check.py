@@ -7,6 +7,7 @@ writes by chance; only a chain can have made it.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import urllib.error
 import urllib.parse
@@ -17,11 +18,15 @@ from typing import Any, Final
 from logitloom.errors import LogitloomError
 from logitloom.host import registry
 
-__all__ = ["ServerCheckFailed", "check_server"]
+__all__ = ["KEY_VARIABLE", "ServerCheckFailed", "check_server"]
 
 _SECONDS: Final = 120.0
 #: Where servers look for a chain: vLLM's place, and the place of logitloom's own servers.
 _PLACES: Final = ("vllm_xargs.logitloom", "logitloom")
+#: Where answers have their text; a parser of reasoning may take all of it for reasoning.
+_TEXTS: Final = ("content", "reasoning", "reasoning_content")
+#: The environment variable that holds the key of a server that demands one.
+KEY_VARIABLE: Final = "LOGITLOOM_SERVER_KEY"
 
 
 class ServerCheckFailed(LogitloomError):
@@ -45,7 +50,7 @@ def check_server(url: str, *, model: str | None = None, timeout: float = _SECOND
         place the text, or what the server said against it.
 
     Raises:
-        ServerCheckFailed: it does not answer, or names no model.
+        ServerCheckFailed: it does not answer, demands another key, or names no model.
     """
     base = url.rstrip("/").removesuffix("/v1") + "/v1"
     if model is None:
@@ -53,6 +58,8 @@ def check_server(url: str, *, model: str | None = None, timeout: float = _SECOND
             named = _sent(f"{base}/models", None, timeout)["data"]
             model = str(named[0]["id"])
         except (_ServerRefused, LookupError, TypeError) as error:
+            if str(error).startswith(("HTTP 401", "HTTP 403")):
+                raise ServerCheckFailed(f"{base}/models demands a key. Give it in {KEY_VARIABLE}.") from error
             raise ServerCheckFailed(
                 f"{base}/models names no model. Name one that the server serves with --model."
             ) from error
@@ -75,7 +82,8 @@ def _answer(base: str, model: str, field: dict[str, Any], timeout: float) -> str
     messages = [{"role": "user", "content": "Say one word."}]
     try:
         answer = _sent(f"{base}/chat/completions", asked | {"messages": messages}, timeout)
-        return str(answer["choices"][0]["message"]["content"])
+        message = {**answer["choices"][0]["message"]}
+        return next((str(message[name]) for name in _TEXTS if message.get(name)), "")
     except (_ServerRefused, LookupError, TypeError) as refused:
         first = str(refused)
     try:  # models without a chat template
@@ -94,7 +102,10 @@ def _sent(url: str, body: dict[str, Any] | None, timeout: float) -> Any:
         raise ServerCheckFailed(f"{url!r:.200} is no address of a server. Give http://HOST:PORT.")
     data = None if body is None else json.dumps(body).encode()
     try:
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+        headers = {"Content-Type": "application/json"}
+        if key := os.environ.get(KEY_VARIABLE):
+            headers["Authorization"] = f"Bearer {key}"
+        request = urllib.request.Request(url, data, headers)
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:

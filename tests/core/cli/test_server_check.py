@@ -11,11 +11,20 @@ from typing import Any
 
 import pytest
 
+from logitloom.cli.doctor import examine
 from logitloom.cli.main import main
 
 
 @contextmanager
-def serving(place: str | None, *, refuses: bool = False, models: Any = ("tiny",), chat: bool = True) -> Iterator[str]:
+def serving(
+    place: str | None,
+    *,
+    refuses: bool = False,
+    models: Any = ("tiny",),
+    chat: bool = True,
+    told: str = "content",
+    key: str | None = None,
+) -> Iterator[str]:
     """A server that runs ``choice`` where ``place`` says, and ignores or refuses a chain elsewhere."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -23,6 +32,8 @@ def serving(place: str | None, *, refuses: bool = False, models: Any = ("tiny",)
             pass
 
         def answer(self, code: int, body: Any) -> None:
+            if key is not None and self.headers["Authorization"] != f"Bearer {key}":
+                code, body = 401, {"error": "Unauthorized"}
             data = json.dumps(body).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(data)))
@@ -42,7 +53,7 @@ def serving(place: str | None, *, refuses: bool = False, models: Any = ("tiny",)
                 text = json.loads(found[place])[0]["options"]["choices"][0]
             elif refuses:
                 return self.answer(400, {"error": "unknown field"})
-            self.answer(200, {"choices": [{"message": {"content": text}, "text": text}]})
+            self.answer(200, {"choices": [{"message": {"content": None, told: text}, "text": text}]})
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -66,6 +77,13 @@ def test_a_server_that_runs_chains_is_told_with_the_place(
     assert f"/v1 (tiny) runs chains. Requests bring them as {told}." in out
 
 
+@pytest.mark.parametrize("told", ["reasoning", "reasoning_content"])
+def test_an_answer_that_a_parser_took_for_reasoning_is_heard(capsys: pytest.CaptureFixture[str], told: str) -> None:
+    with serving("vllm_xargs", told=told) as url:
+        assert main(["doctor", "--server", url]) == 0
+    assert "runs chains" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("refuses", "shown"), [(False, "gave: Hello."), (True, "gave: HTTP 400: ")])
 def test_a_server_that_ignores_or_refuses_chains_fails_the_check(
     capsys: pytest.CaptureFixture[str], refuses: bool, shown: str
@@ -78,6 +96,18 @@ def test_a_server_that_ignores_or_refuses_chains_fails_the_check(
     assert shown in out
     report = json.loads(capsys.readouterr().out)
     assert (report["runs_chains"], report["place"], report["model"]) == (False, None, "other")
+
+
+def test_a_server_with_a_key_is_asked_with_that_of_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOGITLOOM_SERVER_KEY", raising=False)
+    with serving("top", key="secret") as url:
+        assert main(["doctor", "--server", url]) != 0
+        assert "/v1/models demands a key. Give it in LOGITLOOM_SERVER_KEY." in capsys.readouterr().err
+        monkeypatch.setenv("LOGITLOOM_SERVER_KEY", "secret")
+        assert main(["doctor", "--server", url]) == 0
+    assert "LOGITLOOM_SERVER_KEY" not in examine()["environment"]
 
 
 def test_what_cannot_be_asked_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
