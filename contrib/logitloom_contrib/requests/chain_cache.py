@@ -113,6 +113,8 @@ class ChainCache:
         Raises:
             ChainDocumentError: in one sentence, whatever the reason is.
         """
+        if self.vocabulary is not None:
+            prepare(self.vocabulary, self.permissions.allow)
         with at_most(self.permissions.seconds):
             known = self._found(given, admitting, tried)
         if isinstance(known, _RefusedChain):
@@ -160,8 +162,6 @@ class ChainCache:
     ) -> CompiledChain | _RefusedChain:
         try:
             guard = RequestGuard(self.permissions)
-            if self.vocabulary is not None:
-                prepare(self.vocabulary, self.permissions.allow)
             begin = time.thread_time()
             # Otherwise a request that was refused for its time would be admitted when it comes again in other words.
             memory = forgotten_after() if admitting else nullcontext()
@@ -259,12 +259,12 @@ def prepare(vocabulary: Vocabulary, allowed: Collection[str] = SAFE) -> None:
     _PREPARED.add(vocabulary)
     logits = np.zeros((1, vocabulary.size), dtype=np.float32)
     for name in sorted(allowed):
-        with suppress(LogitloomError):  # a request that names it hears why
+        with suppress(Exception):  # whatever a plug-in raises; a request that names it hears why
             load_plugin("processors", name)
     for name, options in _FIRST_USED:
         if name not in allowed:
             continue
-        with suppress(LogitloomError):  # not installed, or the vocabulary lacks its characters
+        with suppress(Exception):  # not installed, or the vocabulary lacks its characters
             chain = load(name, options={name: options}, tokenizer=vocabulary)
             context = Context.start(logits, prompt=[[0]], max_length=8)
             chain.process(logits, chain.init_state(context), context)

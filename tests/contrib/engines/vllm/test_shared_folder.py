@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from logitloom.automata import compilation, compiled_in
+from logitloom.automata import compilation, compilation_budget, compiled_in
 from logitloom.automata.store import compiled_store
 from logitloom_contrib.engines.vllm import shared_folder as shared
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
@@ -152,17 +153,27 @@ def test_the_time_of_what_is_stored_is_counted_once(tmp_path: Path, monkeypatch:
 
 
 def test_no_request_answers_for_what_a_process_makes_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request loads compiled loops and makes the vocabulary's trie; that is not the request's time."""
-    clock = [0.0]
+    """The first request imports modules, loads compiled loops and makes the vocabulary's trie: not the request's time,
+    whether it is met when the request is read or when its chain is made."""
+    clock, deadlines = [0.0], []
 
     def slow(*given: Any) -> None:
         clock[0] += 5.0
+        deadlines.append(compilation_budget._LIMITS.deadline)
+
+    def reading(given: Any, permissions: Any) -> Any:
+        if not deadlines:
+            slow()  # modules are imported where their processors are first named
+        return read(given, permissions)
 
     fake = SimpleNamespace(thread_time=lambda: clock[0], monotonic=time.monotonic)
+    read = chain_cache.read
     monkeypatch.setattr(chain_cache, "time", fake)
     monkeypatch.setattr(chain_cache, "prepare", slow)
+    monkeypatch.setattr(chain_cache, "read", reading)
     served(None).admit(params_of(CHAINS["regex"]))
     assert clock[0] == 5.0
+    assert deadlines == [math.inf]
 
 
 def test_hostile_patterns_do_not_hold_up_the_engine(tmp_path: Path) -> None:
