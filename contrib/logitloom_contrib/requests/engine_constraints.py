@@ -45,9 +45,9 @@ def require_agreement(params: Any, compiled: CompiledChain) -> None:
     mine = [link.label for link in compiled.chain.links if link.declared("stage") == "constraint"]
     if mine and _asked(getattr(params, "structured_outputs", None)):
         raise NeedsNotMet(
-            f"The request asks for vLLM's structured outputs (structured_outputs, response_format, or a tool_choice "
-            f"that forces a call) and for a chain with {_names(mine)}. The two may have no token in common, which vLLM "
-            f"cannot handle. Put the whole constraint into the chain ('json', 'regex', 'choice'), or leave one out."
+            f"The request asks for vLLM's structured outputs (structured_outputs, response_format, a tool that is "
+            f"strict, or a tool_choice that forces a call) and for a chain with {_names(mine)}. The two may have no "
+            f"token in common, which vLLM cannot handle. Put the whole constraint into the chain, or leave one out."
         )
     allowed = getattr(params, "allowed_token_ids", None)
     if allowed and compiled.first and not _any_allowed(compiled.first, allowed):

@@ -65,7 +65,11 @@ def read(given: Any, permissions: Permissions) -> RequestDocument:
     """
     value = _parsed(given, permissions) if isinstance(given, str) else given
     if isinstance(value, Mapping) and value.get("type") in FORMS:
-        value = processors_of(value) or []
+        value = processors_of(value)
+        if value is None:
+            raise ChainDocumentError(
+                f"{KEY!r} of the request is a response_format of type 'text', which asks for nothing. Leave it out."
+            )
     document = {"logitloom": VERSION, "processor": value} if isinstance(value, (list, tuple)) else value
     if not isinstance(document, Mapping):
         raise ChainDocumentError(f"{KEY!r} of the request is a {type(given).__name__}, {_shown(given)}. {_FORMS}")
@@ -146,8 +150,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
 def _check_form(document: dict[str, Any], permissions: Permissions) -> None:
     if document.get("logitloom") != VERSION or isinstance(document.get("logitloom"), bool):
         raise ChainDocumentError(
-            f"A chain document starts with 'logitloom': {VERSION}; that of the request has "
-            f"{_shown(document.get('logitloom'))}."
+            f"A chain document starts with 'logitloom': {VERSION}; that of the request is {_shown(document)}. {_FORMS}"
         )
     extra = sorted(set(document) - {"logitloom", "processor"})
     if extra:

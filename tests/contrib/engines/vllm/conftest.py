@@ -64,6 +64,8 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "JSON null": ("null", "is a str"),
     "a text in JSON": ('"regex"', "is a str"),
     "no processors": ("[]", "at least one processor"),
+    "a schema by itself": ('{"type": "object", "properties": {}}', "list of processors, or a response_format"),
+    "a format of text": ('{"type": "text"}', "asks for nothing. Leave it out"),
     "a wrong version": ('{"logitloom": 2, "processor": [{"use": "regex"}]}', "starts with"),
     "an unknown key": ('{"logitloom": 1, "processor": [{"use": "min_p"}], "model": "x"}', "has no 'model'"),
     "a key twice": ('[{"use": "regex", "use": "json"}]', "twice"),
