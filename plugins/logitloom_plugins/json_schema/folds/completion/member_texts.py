@@ -132,16 +132,17 @@ class _Queue:
 
     def add_members(self, bound: int, text: bytes, place: _Place) -> None:
         """Add the members that may come next."""
-        needed = None
+        needed, comma = None, b"," if place.phase == "next" else b""
+        # The first member is counted with a comma that it does not need.
+        bound -= not comma
         for coming in _members(self._texts, place):
-            longer = text + (b"," if place.phase == "next" else b"") + coming.begin
+            longer = text + comma + coming.begin
             if self._asked is None or coming.name in self._asked:
-                # The first member is counted with a comma that it does not need.
-                self.add_values(bound - 1, longer, coming)
+                self.add_values(bound, longer, coming)
                 continue
             # The value of a member that is not asked for is found where one byte of it may be in the shortest text.
             needed = bytes_needed(self._texts, place.frame) if needed is None else needed
-            least = max(bound - 1, len(longer) + 1 + needed)
+            least = max(bound, len(longer) + 1 + needed)
             self.work += MEMBER
             heapq.heappush(self.waiting, (least, longer, next(self._order), coming))
 

@@ -28,6 +28,7 @@ from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import state_in
+from logitloom_plugins.json_schema.schema.formula import Formula
 from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["PartTexts"]
@@ -160,13 +161,14 @@ class PartTexts:
                 return None
             # Which items may come is not known. Without any of them, a text would lack an item or a match.
             return (more + sum([least for _, _, least, _ in parts])) * longest, [*values.values()]
-        size = more * min(sizes.values(), default=0)
-        for _, child, least, _ in parts:
-            matching = [size for truth, size in sizes.items() if child not in asked or truth[asked.index(child)]]
-            if not matching:
-                return None
-            size += least * min(matching)
-        return size, [*values.values()]
+        shortest = min(sizes.values(), default=0)
+        matching: dict[Formula, int] = {}
+        for truth, size in sorted(sizes.items(), key=lambda each: -each[1]):
+            matching.update([(child, size) for child, bit in zip(asked, truth, strict=True) if bit])
+        needed = [(least, matching.get(child, 0 if child in asked else shortest)) for _, child, least, _ in parts]
+        if not all(size for _, size in needed):
+            return None
+        return more * shortest + sum([least * size for least, size in needed]), [*values.values()]
 
     def with_member(self, frame: ObjectFrame) -> list[bytes]:
         """Short texts that end an open object with one more member at least."""

@@ -178,13 +178,13 @@ def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
 
 def _least_of_items(texts: LocalTexts, frame: ArrayFrame) -> int:
     """A lower bound on the bytes of the items that an array still needs, where ``contains`` counts its items."""
+    known = texts.memory.items_needed
+    if frame in known:
+        return known[frame]
     counted = [part for part in parts_of(frame.soft) if part[0] == "contains"]
     one = item(frame) if counted and frame.length >= frame.plan.varied else None
     if one is None:
         return 0
-    known = texts.memory.items_needed
-    if frame in known:
-        return known[frame]
     values, is_certain = texts.memory.values.certainty(lambda: short_values(texts, one.demand))
     sizes = {truth: len(text) + 1 for truth, text in values.items()}
     asked = one.demand.extras

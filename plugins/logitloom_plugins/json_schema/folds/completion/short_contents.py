@@ -72,6 +72,8 @@ def several(
     queue = [(content_state, count)]
     texts: list[tuple[int, int]] = [(-1, -1)]
     seen: dict[tuple[int, int], int] = {(content_state, count): 1}
+    #: By state and number of characters before the next byte: the states after it from which there is an end.
+    known: dict[tuple[int, int], tuple[list[int], set[int]]] = {}
     found = 0
     for at, (state, characters) in enumerate(queue):
         work[0] += len(steps)
@@ -89,15 +91,20 @@ def several(
             if label is not None and found >= most:
                 return
         following = content.counted(characters + boundaries[state])
-        row = table[state].tolist()
-        for byte, column in steps:
+        if (state, following) not in known:
+            row = table[state].tolist()
+            ends = {to for to in {*row} if to >= 0 and (content.alive(to, following) if alive is None else alive(to))}
+            known[state, following] = row, ends
+        row, ends = known[state, following]
+        unvisited = {target for target in ends if seen.get((target, following), 0) < visits}
+        for byte, column in steps if unvisited else ():
             target = row[column]
-            if target < 0 or not (content.alive(target, following) if alive is None else alive(target)):
-                continue
-            if seen.get((target, following), 0) < visits:
-                seen[target, following] = seen.get((target, following), 0) + 1
+            if target in unvisited:
+                seen[target, following] = times = seen.get((target, following), 0) + 1
                 queue.append((target, following))
                 texts.append((at, byte))
+                if times == visits:
+                    unvisited.remove(target)
 
 
 def canonical(text: bytes) -> Canonical:
