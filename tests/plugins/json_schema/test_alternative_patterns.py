@@ -12,7 +12,7 @@ import pytest
 
 from logitloom_plugins.json_schema.folds.machine import accepts
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
-from logitloom_plugins.json_schema.schema.formula import conjunction, disjunction, negation
+from logitloom_plugins.json_schema.schema.formula import Atom, conjunction, disjunction, negation, parts_of
 from logitloom_plugins.json_schema.values.strings import merged
 
 PATTERNS = ["a", "b$", "^ab", "ba", "^.{0,2}$", "a.b", "^(ab)*$", "bb"]
@@ -70,3 +70,46 @@ def test_atoms_that_occur_elsewhere_stay() -> None:
     assert merged((conjunction([three, either]), one)) == (conjunction([three, either]), one)
     assert merged((either, three)) == (("of", either), three)
     assert merged((disjunction([one, ("any", frozenset("x"))]),)) == (disjunction([one, ("any", frozenset("x"))]),)
+
+
+def lengths(least: int, most: int | None) -> Atom:
+    return ("len", least, most)
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "is_taken_out"),
+    [
+        ([[("pat", "^a"), lengths(0, 5)], [("any", frozenset(("b", "cc")))]], True),
+        ([[("pat", "^a"), lengths(0, 5)], [("pat", "b$"), lengths(0, 5)]], True),
+        ([[("fmt", "ipv4"), lengths(0, 20)], [("fmt", "date")], [("fmt", "uuid"), ("any", frozenset("a"))]], True),
+        ([[("pat", "^a"), lengths(0, 5)], [("any", frozenset(("b", "cccccc")))]], False),
+        ([[("pat", "^a"), lengths(0, 5)], [("pat", "b$")]], False),
+        ([[("pat", "^a"), lengths(0, 5)], [("pat", "b$"), lengths(0, 6)]], False),
+        ([[("pat", "^a"), lengths(1, 5)], [("pat", "b$"), lengths(1, 5)]], False),
+        ([[("fmt", "ipv4"), lengths(0, 20)], [("fmt", "uuid")]], False),
+        ([[("fmt", "ipv4"), lengths(0, 20)], [("fmt", "uri")]], False),
+    ],
+)
+def test_a_bound_that_all_alternatives_keep_is_counted_beside_them(
+    alternatives: list[list[Atom]], is_taken_out: bool
+) -> None:
+    (found,) = merged((disjunction([conjunction(each) for each in alternatives]),))
+    assert any(part[0] == "len" for part in parts_of(found)) == is_taken_out
+
+
+@pytest.mark.parametrize(
+    "alternatives",
+    [
+        [{"format": "hostname"}, {"format": "ipv4"}, {"format": "ipv6"}, {"format": "uuid"}, {"format": "date"}],
+        [{"format": "hostname"}, {"format": "uri"}],
+        [{"pattern": "^a", "maxLength": 3}, {"enum": ["b", "bbb"]}],
+        [{"pattern": "^a", "maxLength": 3}, {"enum": ["b", "bbbb"]}, {"pattern": "ba$", "maxLength": 3}],
+    ],
+)
+def test_texts_of_bounded_alternatives_are_those_of_each_alone(alternatives: list[dict[str, Any]]) -> None:
+    machine = compile_schema({"type": "string", "anyOf": alternatives})
+    alone = [compile_schema({"type": "string", **each}) for each in alternatives]
+    long = "h" * 60 + ("." + "h" * 60) * 3
+    texts = [*TEXTS, "::1", "1.2.3.4", "1.2.3.4.5", "2020-02-29", *[long + "." + "h" * more for more in (7, 8, 9, 10)]]
+    for text in map(json.dumps, texts):
+        assert accepts(machine, text) == any(accepts(each, text) for each in alone), text

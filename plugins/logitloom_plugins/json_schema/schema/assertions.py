@@ -61,7 +61,7 @@ def string_formulas(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     if is_asserted and keywords.is_sound(node, "format", name):
         parts.append(("fmt", name))
         if name in _MOST_CHARACTERS:
-            parts.append(("len", 1, _MOST_CHARACTERS[name]))
+            parts.append(("len", 0, _MOST_CHARACTERS[name]))
     return parts
 
 

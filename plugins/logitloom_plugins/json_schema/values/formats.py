@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from logitloom.automata import DEAD, Dfa, compile_pattern, difference
 from logitloom_plugins.json_schema.values.times_of_day import times_of_day
 
-__all__ = ["IRREGULAR", "compiled_formats", "format_automaton", "write_tables"]
+__all__ = ["IRREGULAR", "compiled_formats", "format_automaton", "most_characters", "write_tables"]
 
 _OCTET: Final = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4: Final = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
@@ -125,6 +125,8 @@ IRREGULAR: Final = {
 }
 
 
+#: The most characters for which the longest text of a format is found. All formats with a longest text are in ASCII.
+_MOST_CHARACTERS: Final = 64
 #: Of each format in ``_PATTERNS``, and of ``hostname``, what :func:`_as_numbers` makes of its automaton.
 _TABLES: Final = Path(__file__).with_name("format_tables.npz")
 
@@ -143,6 +145,24 @@ def format_automaton(name: str) -> Dfa:
         return _followed(compile_pattern(_DATE + "[tT]", minimal=True), times_of_day())
     with np.load(_TABLES) as tables:
         return _from_numbers(tables[name])
+
+
+@cache
+def most_characters(name: str) -> int | None:
+    """The characters of the longest text that has a regular format; ``None`` if there is no bound, or a large one.
+
+    Example:
+        >>> most_characters("ipv4"), most_characters("ipv6"), most_characters("uri")
+        (15, 45, None)
+    """
+    automaton = format_automaton(name)
+    reached = np.array([automaton.start])
+    for length in range(_MOST_CHARACTERS + 1):
+        following = np.unique(automaton.next[reached])
+        reached = following[following >= 0]
+        if not len(reached):
+            return length
+    return None
 
 
 def compiled_formats() -> dict[str, Dfa]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import compress
 from typing import Final
@@ -34,6 +34,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     atoms,
     conjunction,
+    disjunction,
     is_atom,
     listed,
     memberships,
@@ -42,7 +43,7 @@ from logitloom_plugins.json_schema.schema.formula import (
 )
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.end_distances import FREE_FOREVER, EndDistances
-from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton
+from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton, most_characters
 from logitloom_plugins.json_schema.values.moore_machine import (
     MooreMachine,
     Output,
@@ -123,8 +124,10 @@ def _language_of(formula: Formula, budget: Budget | None) -> Dfa:
 def merged(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
     """The same formulas with one atom ``("of", part)`` in place of each disjunction whose atoms occur nowhere else.
 
-    Read side by side, automata tell which of the alternatives a text satisfies, and thereby multiply.
+    Read side by side, automata tell which of the alternatives a text satisfies, and thereby multiply. Of the first
+    formula, bounds on the length of alternatives are taken out of the disjunctions where all texts are within them.
     """
+    formulas = (conjunction([_bound_outside(part) for part in parts_of(formulas[0])]), *formulas[1:])
     parts = [part for formula in formulas for part in parts_of(formula) if not isinstance(part, bool)]
     times = Counter(atom for part in parts for atom in atoms(part))
 
@@ -134,6 +137,33 @@ def merged(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
         return ("of", part) if is_apart and sum(atom[0] in _LARGE for atom in inside) > 1 and _is_joined(part) else part
 
     return tuple([conjunction([of(part) for part in parts_of(formula)]) for formula in formulas])
+
+
+def _bound_outside(part: Formula) -> Formula:
+    """A disjunction in which some alternatives have the same bound on the length: the bound and the rest, if the texts
+    of the other alternatives are no longer than that. Anything else stays as it is.
+    """
+    if isinstance(part, bool) or part[0] != "|":
+        return part
+    alternatives, bounds = [parts_of(each) for each in operands(part)], set[Atom]()
+    for each in alternatives:
+        bounds.update([one for one in each if one[0] == "len"])
+    if len(bounds) != 1:
+        return part
+    (bound,) = bounds
+    if bound[1] or not all(bound in each or _are_within(each, bound[2]) for each in alternatives):
+        return part
+    return conjunction([bound, disjunction([conjunction([o for o in each if o != bound]) for each in alternatives])])
+
+
+def _are_within(conditions: Iterable[Atom], most: int) -> bool:
+    """Whether one of several conditions allows only texts of at most so many characters."""
+    for one in conditions:
+        if one[0] == "any" and all(len(text) <= most for text in one[1]):
+            return True
+        if one[0] == "fmt" and (longest := most_characters(one[1])) is not None and longest <= most:
+            return True
+    return False
 
 
 def _is_joined(formula: Formula) -> bool:

@@ -81,8 +81,7 @@ def several(
             return
         output = content.ends(state, characters)
         if output is not None and (label is None or output == label):
-            text = bytearray()
-            back = at
+            text, back = bytearray(), at
             while texts[back][0] >= 0:
                 text.append(texts[back][1])
                 back = texts[back][0]
