@@ -34,12 +34,12 @@ from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     atoms,
     conjunction,
-    disjunction,
     is_atom,
     listed,
     memberships,
     operands,
     parts_of,
+    substitute,
 )
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.end_distances import FREE_FOREVER, EndDistances
@@ -140,25 +140,30 @@ def merged(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
 
 
 def _bound_outside(part: Formula) -> Formula:
-    """A disjunction in which some alternatives have the same bound on the length: the bound and the rest, if the texts
-    of the other alternatives are no longer than that. Anything else stays as it is.
+    """Alternatives of which no text is longer than the largest bound on the length of one of them: that bound, and the
+    alternatives without it. Anything else stays as it is.
     """
-    if isinstance(part, bool) or part[0] != "|":
+    if isinstance(part, bool) or part[0] not in "|1":
         return part
-    alternatives, bounds = [parts_of(each) for each in operands(part)], set[Atom]()
-    for each in alternatives:
-        bounds.update([one for one in each if one[0] == "len"])
-    if len(bounds) != 1:
+    alternatives = [parts_of(each) for each in operands(part)]
+    bounds = [one for each in alternatives for one in each if one[0] == "len"]
+    most = max([-1 if bound[2] is None else bound[2] for bound in bounds], default=-1)
+    if most < 0 or not all(_are_within(each, most) for each in alternatives):
         return part
-    (bound,) = bounds
-    if bound[1] or not all(bound in each or _are_within(each, bound[2]) for each in alternatives):
-        return part
-    return conjunction([bound, disjunction([conjunction([o for o in each if o != bound]) for each in alternatives])])
+
+    def left(atom: Atom) -> Formula:
+        if atom[0] != "len" or atom[2] != most:
+            return atom
+        return ("len", atom[1], None) if atom[1] else True
+
+    return conjunction([("len", 0, most), substitute(part, left)])
 
 
 def _are_within(conditions: Iterable[Atom], most: int) -> bool:
     """Whether one of several conditions allows only texts of at most so many characters."""
     for one in conditions:
+        if one[0] == "len" and one[2] is not None and one[2] <= most:
+            return True
         if one[0] == "any" and all(len(text) <= most for text in one[1]):
             return True
         if one[0] == "fmt" and (longest := most_characters(one[1])) is not None and longest <= most:
