@@ -93,9 +93,11 @@ class _CompiledBatch(NamedTuple):
     masks: dict[int, MaskRow]
 
     def add(self, state: int, row: MaskRow) -> None:
-        """Store the mask of a state."""
-        self.masks[state] = row
-        self.tables.records[state] = records_of([row])[0]
+        """Store the mask of a state, unless another thread has stored one; a step may be reading its record."""
+        record = records_of([self.masks.setdefault(state, row)])[0]
+        # The kind last: without it the record counts as missing.
+        self.tables.records[state, 1:] = record[1:]
+        self.tables.records[state, 0] = record[0]
 
 
 class ConstraintMemory:

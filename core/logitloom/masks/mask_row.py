@@ -47,7 +47,6 @@ class MaskRow:
 
     __slots__ = (
         "_bounds",
-        "_keep",
         "allowed",
         "buffer_cost",
         "dense",
@@ -70,9 +69,9 @@ class MaskRow:
         #: sparse row takes 0 passes, any other row 3.
         self.buffer_cost: int = -1 if self.sparse else 1 if self.dense else 3
         self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.int64)
-        self._keep: NDArray[np.bool_] | None = None
         #: Kind, address and length for :class:`~logitloom.masks.kernels.MaskKernels`, after :meth:`pack`.
         self.packed: bytes | None = None
+        #: The bounds by dtype; by None which ids are allowed, as kernels read it.
         self._bounds: dict[Any, tuple[NDArray[Any], ...]] = {}
 
     def __iter__(self) -> Iterator[Any]:
@@ -87,8 +86,8 @@ class MaskRow:
         kind = ALLOWED if self.allowed else FORBIDDEN
         data: NDArray[Any] = self.ids
         if self.dense:
-            kind, data = DENSE, self._kept()
-            self._keep = data
+            # Threads that pack the mask at once get one array, so no address outlives its memory.
+            kind, (data,) = DENSE, self._bounds.setdefault(None, (self._kept(),))
         else:
             _check_ids(data, self.vocab)
         self.packed = struct.pack("=3q", kind, data.__array_interface__["data"][0], len(data))
