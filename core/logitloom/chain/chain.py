@@ -366,7 +366,8 @@ class Chain:
         single = logits.ndim == 1
         if single:
             logits = logits[None]
-        plan = self._whole if context.compiled else self._plan
+        traced = context.compiled or not context.backend.has_values(logits)
+        plan = self._whole if traced else self._plan
         logits, after = plan.run(logits, states, context)
         # The same as self.state(...), without a call.
         new_state = tuple.__new__(self._state_type, (position, tuple(after)))

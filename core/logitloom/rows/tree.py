@@ -9,8 +9,7 @@ for every processor, and no author of a processor thinks about them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -53,15 +52,17 @@ class RowLeaf(Protocol):
         ...
 
 
-@cache
-def _is_row_leaf_type(kind: type) -> bool:
-    return all(hasattr(kind, name) for name in ("row_count", "take_rows", "concat_rows"))
+#: Whether arrays of a type, or other objects, are row leaves. No cached function: compilers warn of those.
+_ROW_LEAVES: Final[dict[type, bool]] = {}
 
 
 def is_row_leaf(leaf: Any) -> TypeGuard[RowLeaf]:
     """``isinstance(leaf, RowLeaf)``, which takes 20 microseconds: once per type instead of once per step and leaf."""
     kind: type = type(leaf)
-    return _is_row_leaf_type(kind)
+    known = _ROW_LEAVES.get(kind)
+    if known is None:
+        known = _ROW_LEAVES[kind] = all(hasattr(kind, name) for name in ("row_count", "take_rows", "concat_rows"))
+    return known
 
 
 class Rows(tuple[Any, ...]):

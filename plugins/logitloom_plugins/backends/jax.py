@@ -278,7 +278,7 @@ def _write_at(x: Array, index: Array, values: Array) -> Array:
 @_jitted
 def _apply_token_mask(logits: Array, bits: Array) -> Array:
     vocab, (batch, words) = logits.shape[-1], bits.shape
-    allowed = (bits[:, :, None] >> jnp.arange(32, dtype=bits.dtype)) & 1
+    allowed = (bits[:, :, None] >> jnp.arange(32, dtype=bits.dtype)[None, None, :]) & 1
     return jnp.where(allowed.reshape(batch, words * 32)[:, :vocab] == 0, jnp.asarray(NEG_INF, logits.dtype), logits)
 
 

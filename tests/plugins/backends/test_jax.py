@@ -60,3 +60,11 @@ def test_the_default_device_is_the_default_backend() -> None:
     native = load_backend("jax")
     assert native.at(jax.local_devices()[0]) is native
     assert backend_of(jax.device_put(np.zeros(3, dtype=np.float32), jax.local_devices()[0])) is native
+
+
+def test_masks_need_no_ranks_that_jax_extends_by_itself() -> None:
+    native = load_backend("jax")
+    bits = native.asarray(np.array([[5], [2]], dtype=np.int32))
+    with jax.numpy_rank_promotion("raise"):
+        masked = native.apply_token_mask(native.asarray(np.zeros((2, 3), dtype=np.float32)), bits)
+    np.testing.assert_array_equal(np.isfinite(masked), [[True, False, True], [False, True, False]])

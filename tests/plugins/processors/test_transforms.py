@@ -146,3 +146,31 @@ def test_what_a_processor_raises_in_a_traced_function_is_told() -> None:
     state = chain.init_state(context)
     with pytest.raises(ValueError, match="broken"):
         jax.jit(lambda tokens: chain.process(logits, state, context.accept(tokens)))(jax.numpy.array([[1]]))
+
+
+@pytest.mark.torch
+@pytest.mark.long
+def test_steps_that_torch_compiles_without_being_told_are_not_captured_again_and_again() -> None:
+    torch: Any = pytest.importorskip("torch", reason="needs PyTorch")
+    graphs: list[Any] = []
+
+    def captured(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    chain = processors.load(("frequency_penalty", {"penalty": 0.5}), ("top_k", {"k": 5}), debug=False)
+    logits = torch.tensor(np.random.default_rng(2).normal(size=(12, 2, 300)).astype(np.float32))
+    context = Context.start(logits[0])
+    state = chain.init_state(context)
+    torch.compiler.reset()
+
+    @torch.compile(backend=captured, dynamic=False)
+    def step(line: Any, state: Any, tokens: Any) -> Any:
+        out, state = chain.process(line, state, context.accept(tokens))
+        return out, state, out.argmax(-1)
+
+    tokens = torch.full((2,), -1)
+    for line in logits:
+        out, state, tokens = step(line, state, tokens)
+        assert (out > float("-inf")).sum() == 10
+    assert len(graphs) < 5  # the first steps look at types that are new
