@@ -16,7 +16,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 from mlx_lm import server
@@ -38,6 +39,13 @@ __all__ = ["ChainHandler", "install", "main", "run"]
 LOG: Final = logging.getLogger("logitloom.mlx_lm")
 #: The logarithm of the probability that a forbidden token is said to have.
 _LEAST_LOGPROB: Final = -9999.0
+#: Fields whose kind the library does not check before it has begun to answer: the kind and its words.
+_KINDS: Final[dict[str, tuple[type, str]]] = {
+    "messages": (list, "a list of at least one message"),
+    "draft_model": (str, "a text"),
+    "stream_options": (dict, "a table"),
+    "chat_template_kwargs": (dict, "a table"),
+}
 #: Seconds for which a request waits for the model to be loaded.
 _PATIENCE: Final = 600
 
@@ -46,6 +54,7 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
     """The library's handler, which also reads the chain of a request. What is wrong with it is answered with 400."""
 
     wfile: Any
+    stream_options: Any
 
     def __init__(self, response_generator: Any, *args: Any, **more: Any) -> None:
         self.chain: Chain | None = None
@@ -60,15 +69,20 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
             ValueError: in a sentence.
         """
         _require_servable(self.body)
+        if isinstance(self.stream_options, dict):
+            self.stream_options = {"include_usage": False, **self.stream_options}
         super().validate_model_parameters()
         self.chain = self.record = self._calls = None
         try:
-            provider = self._loaded()
+            own = self._own_model()
             if self.path.endswith("/v1/completions"):
-                _require_prompt(self.body.get("prompt", "none"), provider.tokenizer)
-            if self.requested_model in ("default_model", provider.cli_args.model):
-                _require_tokens(self.logit_bias or (), _width(provider))
-            template = getattr(provider.tokenizer, "chat_template", None)
+                _require_prompt(self.body.get("prompt", "none"), own.tokenizer)
+            provider = self.response_generator.model_provider
+            model = provider.cli_args.model
+            is_own = model is not None and self.requested_model in ("default_model", model)
+            if is_own:
+                _require_tokens(self.logit_bias or (), own.width)
+            template = getattr(own.tokenizer, "chat_template", None)
             asked = asked_chain(
                 self.body,
                 chat_template=template if isinstance(template, str) else None,
@@ -79,20 +93,20 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
                 if extra.get(RECORD_KEY) is not None:
                     raise NeedsNotMet(f"The request has {RECORD_KEY!r} and no chain: records are written by chains.")
                 return
-            if self.requested_model not in ("default_model", provider.cli_args.model) or provider.is_distributed:
+            if not is_own or provider.is_distributed:
                 raise NeedsNotMet("Chains run with the model that the server was started with, on one machine.")
-            chains = _chains_of(provider)
+            chains = _chains_for(own)
             self.record = admitted_record(extra, chains.permissions.record)
             chain = chains.get(asked).chain
             chains.require_room(chain, self.max_tokens)
             self.chain = chain if self.record is None else RecordedChain(chain)
-            if not getattr(provider.tokenizer, "has_tool_calling", False):
+            if not getattr(own.tokenizer, "has_tool_calling", False):
                 self._calls = CallsInText.of(chain)  # the library has no parser for this model
         except LogitloomError as error:
             raise ValueError(str(error)) from error
         # The server cuts texts before its stop strings, as a chain's texts are.
-        own = self.body.get("stop") or []
-        self.body["stop"] = [*([own] if isinstance(own, str) else own), *stop_strings(self.chain)]
+        stop = self.body.get("stop") or []
+        self.body["stop"] = [*([stop] if isinstance(stop, str) else stop), *stop_strings(self.chain)]
 
     def _set_completion_headers(self, status_code: int = 200) -> None:
         super()._set_completion_headers(status_code)
@@ -136,16 +150,36 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
                 except (OSError, LogitloomError) as error:
                     LOG.error("logitloom could not write the record %r: %s", self.record, error)
 
-    def _loaded(self) -> Any:
-        """The library's provider, when it has loaded the model."""
+    def _own_model(self) -> _OwnModel:
+        """What chains need of the model that the server was started with, when the library has loaded it."""
         provider, until = self.response_generator.model_provider, time.monotonic() + _PATIENCE
-        while provider.tokenizer is None and provider.cli_args.model and time.monotonic() < until:
+        if provider.cli_args.model is None:
+            return _OwnModel(None, None)
+        while (own := _OWN.get(provider)) is None and time.monotonic() < until:
             if not self.response_generator.generation_available():
                 break
             time.sleep(0.05)
-        if provider.tokenizer is None:
-            raise NeedsNotMet("The server has no model yet. Start it with --model, or ask again.")
-        return provider
+        if own is None:
+            raise NeedsNotMet("The server has no model yet. See whether its --model exists, or ask again.")
+        return own
+
+
+class _OwnModel(NamedTuple):
+    """What chains need of the model that a server was started with.
+
+    The library lets go of a model when a request names another one, and may then have none.
+
+    Attributes:
+        tokenizer: None if the server was started without a model.
+        width: of the logits, where the model says it.
+    """
+
+    tokenizer: Any
+    width: int | None
+
+
+#: Provider of models -> the model that its server was started with, once it was loaded.
+_OWN: Final[WeakKeyDictionary[Any, _OwnModel]] = WeakKeyDictionary()
 
 
 class _ErrorBody:
@@ -208,6 +242,10 @@ def _require_servable(body: dict[str, Any]) -> None:
     Raises:
         ValueError: naming the field.
     """
+    for name, (kind, told) in _KINDS.items():
+        value = body.get(name)
+        if value is not None and not (isinstance(value, kind) and (value or name != "messages")):
+            raise ValueError(f"{name!r} of a request is {value!r:.100}. Give {told}.")
     numbers: dict[str, Any] = {name: value for name, value in body.items() if isinstance(value, (int, float))}
     bias = body.get("logit_bias")
     for token, value in bias.items() if isinstance(bias, dict) else ():
@@ -237,7 +275,7 @@ def _require_prompt(prompt: Any, tokenizer: Any) -> None:
     """
     if not isinstance(prompt, str):
         raise ValueError(f"'prompt' of a request is a text, but is {prompt!r:.100}. Send one text per request.")
-    if not prompt and not tokenizer.encode(prompt):
+    if not prompt and (tokenizer is None or not tokenizer.encode(prompt)):
         raise ValueError("'prompt' of a request is empty, and the model's tokenizer puts no token before it. Give one.")
 
 
@@ -262,17 +300,22 @@ def _permissions() -> Permissions:
 
 
 @functools.lru_cache(maxsize=4)
-def _chains_for(tokenizer: Any, width: int | None) -> ChainCache:
-    vocabulary = read_vocabulary(getattr(tokenizer, "_tokenizer", tokenizer))
-    return ChainCache(_permissions(), vocabulary, max(width or 0, vocabulary.size), engine="mlx-lm's server")
+def _chains_for(own: _OwnModel) -> ChainCache:
+    vocabulary = read_vocabulary(getattr(own.tokenizer, "_tokenizer", own.tokenizer))
+    return ChainCache(_permissions(), vocabulary, max(own.width or 0, vocabulary.size), engine="mlx-lm's server")
 
 
-def _width(provider: Any) -> int | None:
-    return getattr(getattr(provider.model, "args", None), "vocab_size", None)
+def _remember_own(provider: Any) -> None:
+    """Let a provider say what its own model was when the model is first loaded."""
+    original: Callable[[], None] = provider.load_default
 
+    def load_default() -> None:
+        original()
+        if provider.tokenizer is not None:
+            width = getattr(getattr(provider.model, "args", None), "vocab_size", None)
+            _OWN[provider] = _OwnModel(provider.tokenizer, width)
 
-def _chains_of(provider: Any) -> ChainCache:
-    return _chains_for(provider.tokenizer, _width(provider))
+    provider.load_default = load_default
 
 
 def install() -> None:
@@ -293,6 +336,7 @@ def install() -> None:
 def run(host: str, port: int, model_provider: Any, **more: Any) -> None:
     """``mlx_lm.server.run`` with chains. Compiled kernels are loaded before the first request."""
     install()
+    _remember_own(model_provider)
     load_kernels()
     cache = server.LRUPromptCache(model_provider.cli_args.prompt_cache_size)
     generator = server.ResponseGenerator(model_provider, cache)

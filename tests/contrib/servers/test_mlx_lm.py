@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
 DIGITS = [{"use": "regex", "options": {"pattern": "[0-9]{3}-[0-9]{4}"}}]
 
 
-def write_folder(folder: Path) -> None:
+def write_folder(folder: Path, backwards: bool = False) -> None:
     """A random model of 300 ids, of which 257 are end-of-sequence and the bytes."""
     from mlx.utils import tree_flatten, tree_map
     from mlx_lm.models import llama
@@ -64,7 +65,7 @@ def write_folder(folder: Path) -> None:
     model.update(tree_map(lambda a: mx.random.normal(a.shape) * 0.4, model.parameters()))
     mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())))
     (folder / "config.json").write_text(json.dumps(fields | {"eos_token_id": 0}))
-    words = ["<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    words = ["<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=backwards)]
     made = Tokenizer(models.BPE({word: n for n, word in enumerate(words)}, []))
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<eos>")
@@ -81,6 +82,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
+    with serving(folder, "--model", str(folder)) as address:
+        yield address
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[str]:
+    """A server with these options; records are written to the folder."""
     servers: list[Any] = []
 
     class Reachable(ThreadingHTTPServer):
@@ -93,7 +101,7 @@ def address(folder: Path) -> Iterator[str]:
 
     ready, generators, thread = threading.Event(), [], None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["mlx_lm.server", "--model", str(folder), "--port", "0", "--host", "127.0.0.1"])
+        patch.setattr(sys, "argv", ["mlx_lm.server", "--port", "0", "--host", "127.0.0.1", *options])
         patch.setenv("LOGITLOOM_SERVER_SECONDS", "20")  # test machines may be busy
         patch.setenv("LOGITLOOM_TOOL_FORMAT", "hermes")
         patch.setenv("LOGITLOOM_SERVER_RECORD", str(folder))
@@ -102,7 +110,7 @@ def address(folder: Path) -> Iterator[str]:
 
         def remembered(*args: Any) -> Any:
             generators.append(original(*args))
-            return generators[0]
+            return generators[-1]
 
         def run(host: str, port: int, provider: Any) -> None:
             ours.run(host, port, provider, server_class=Reachable)
@@ -225,6 +233,11 @@ def test_what_would_end_a_text_at_its_beginning_is_refused(address: str, asked: 
         ({"logit_bias": {str(10**9): 1}}, "has the token 1000000000, but the model has 300 tokens"),
         ({"logit_bias": {str(10**30): 1}}, "the model has 300 tokens"),
         ({"max_tokens": "5"}, "max_tokens must be of type int"),
+        ({"draft_model": 5}, "'draft_model' of a request is 5. Give a text"),
+        ({"stream": True, "stream_options": 5}, "'stream_options' of a request is 5. Give a table"),
+        ({"chat_template_kwargs": "x"}, "'chat_template_kwargs' of a request is 'x'. Give a table"),
+        ({"messages": {}}, "'messages' of a request is {}. Give a list"),
+        ({"messages": []}, "'messages' of a request is []. Give a list of at least one message"),
     ],
 )
 def test_no_request_ends_the_server(address: str, asked: dict[str, Any], part: str) -> None:
@@ -234,6 +247,36 @@ def test_no_request_ends_the_server(address: str, asked: dict[str, Any], part: s
     assert caught.value.args[0] == 400
     assert part in caught.value.args[1]
     assert completed(address, max_tokens=2)
+
+
+def test_requests_for_other_models_leave_the_servers_own_to_chains(address: str, tmp_path: Path) -> None:
+    """The library lets go of its model before it loads another one, which may have other tokens or not exist."""
+    other, nothing = tmp_path / "other", tmp_path / "nothing"
+    nothing.mkdir()
+    other.mkdir()
+    write_folder(other, backwards=True)
+    for model in (nothing, other, nothing):
+        with suppress(Refused):
+            completed(address, model=str(model), max_tokens=2)
+        assert re.fullmatch("[0-9]{3}-[0-9]{4}", completed(address, logitloom=DIGITS))
+    completed(address, model=str(other), max_tokens=2)
+    assert chatted(address, tools=[TOOL], tool_choice="required")["tool_calls"]
+
+
+def test_a_server_without_a_model_of_its_own_answers_requests_without_chains(folder: Path) -> None:
+    with serving(folder) as address:
+        assert completed(address, model=str(folder), max_tokens=2)
+        assert chatted(address, model=str(folder), max_tokens=2, logit_bias={"65": 100})["content"] is not None
+        with pytest.raises(Refused, match="the model that the server was started with"):
+            completed(address, model=str(folder), logitloom=DIGITS)
+
+
+def test_a_stream_ends_in_order_whatever_its_options_leave_out(address: str) -> None:
+    for options in ({}, {"include_usage": None}, None):
+        data = json.dumps({"prompt": "12 birds", "max_tokens": 2, "stream": True, "stream_options": options}).encode()
+        request = urllib.request.Request(f"{address}/v1/completions", data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.read().decode().rstrip().endswith("data: [DONE]")
 
 
 def test_the_client_of_the_protocol_reads_errors_and_counts(address: str) -> None:
