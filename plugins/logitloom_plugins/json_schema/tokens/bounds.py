@@ -522,7 +522,7 @@ class TokenBounds:
 
     def _of_content(self, content: Content, quoted: bool) -> int:
         """The tokens that end a string or a number, from any state on."""
-        key = "content", content.automaton, tuple(content.points), tuple(map(len, content.at)), quoted
+        key = "content", content.automaton, tuple(content.points), tuple(map(frozenset, content.at)), quoted
         return self._recalled(key, lambda: _Bound(0, self._find_content(content, quoted))).added
 
     def _find_content(self, content: Content, quoted: bool) -> int:

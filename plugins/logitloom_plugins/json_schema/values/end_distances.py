@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.reach import ends_reachable
 from logitloom.errors import BudgetExceeded
-from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, MooreMachine
+from logitloom_plugins.json_schema.values.moore_machine import BEGINNING, CONTINUING, MooreMachine, Output
 
 __all__ = ["FREE_FOREVER", "EndDistances"]
 
@@ -39,15 +39,21 @@ class EndDistances:
         automaton: over UTF-8.
         limit: the largest distance that is asked for.
         or_more: whether a distance stands for itself and all larger distances.
+        ending: the outputs of the texts that end; by default all outputs.
 
     Raises:
         BudgetExceeded: if the table takes too much memory.
     """
 
-    def __init__(self, automaton: MooreMachine, limit: int, or_more: bool) -> None:
+    def __init__(
+        self, automaton: MooreMachine, limit: int, or_more: bool, ending: frozenset[Output] | None = None
+    ) -> None:
         rows: list[bytes] = []
         number: dict[bytes, int] = {}
-        for row in _rows(automaton, or_more):
+        accepting = automaton.accepting
+        if ending is not None and not ending >= automaton.found:
+            accepting = np.array([output in ending for output in automaton.outputs])
+        for row in _rows(automaton, or_more, accepting):
             first = number.setdefault(row, len(rows))
             if first < len(rows) or len(rows) > limit:
                 break
@@ -99,7 +105,7 @@ class EndDistances:
         return self._before[distance - times * self._period, state] + times * self._again[state]
 
 
-def _rows(automaton: MooreMachine, or_more: bool) -> Iterator[bytes]:
+def _rows(automaton: MooreMachine, or_more: bool, accepting: NDArray[np.bool_]) -> Iterator[bytes]:
     """Row by row of ``[k, states]``: whether an end is ``k`` characters away, or ``k`` or more."""
     table = automaton.next
     # A state inside a character has the distances of the states to which the last bytes of the character lead.
@@ -111,7 +117,7 @@ def _rows(automaton: MooreMachine, or_more: bool) -> Iterator[bytes]:
     counts = once.sum(axis=1)
     reached, begins = targets[once], counts.cumsum() - counts
     leading = np.where(table >= 0, table, len(table)).take(automaton.columns_of(BEGINNING), axis=1)
-    current = ends_reachable(table, automaton.accepting) if or_more else automaton.accepting.copy()
+    current = ends_reachable(table, accepting) if or_more else accepting.copy()
     while True:
         for _ in range(3 if len(inside) else 0):
             current[inside] |= np.logical_or.reduceat(current[reached], begins)

@@ -54,7 +54,7 @@ from logitloom_plugins.json_schema.values.moore_machine import (
 
 __all__ = ["FREE_FOREVER", "Content", "content_of", "merged", "string_problem"]
 
-#: The largest bound on the length within ``not``, ``oneOf`` or ``if``, where the bound is part of the automaton.
+#: The largest bound on the length of names, where the bound is part of the automaton.
 _COUNTED_INSIDE: Final = 4096
 _SHORT_LIST: Final = 32
 #: The atoms whose automata may be large.
@@ -97,7 +97,7 @@ def language(atom: Atom, budget: Budget | None) -> Dfa:
         return nothing()
     if max(least, most or 0) > _COUNTED_INSIDE:
         raise BudgetExceeded(
-            f"A length of {least} to {'any number of' if most is None else most} characters inside not, oneOf or if "
+            f"A length of {least} to {'any number of' if most is None else most} characters of the names of members "
             f"takes too many states. Use a smaller bound there."
         )
     return compile_pattern(f"(?s:.{{{least},{'' if most is None else most}}})", budget=budget)
@@ -134,7 +134,8 @@ def merged(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
     def of(part: Formula) -> Formula:
         inside = atoms(part)
         is_apart = not isinstance(part, bool) and part[0] == "|" and all(times[atom] == 1 for atom in inside)
-        return ("of", part) if is_apart and sum(atom[0] in _LARGE for atom in inside) > 1 and _is_joined(part) else part
+        is_large = sum(atom[0] in _LARGE for atom in inside) > 1 and all(atom[0] != "len" for atom in inside)
+        return ("of", part) if is_apart and is_large and _is_joined(part) else part
 
     return tuple([conjunction([of(part) for part in parts_of(formula)]) for formula in formulas])
 
@@ -207,6 +208,31 @@ class Content:
             self.most = self.points[inside[-1] + 1] - 1
 
     @cached_property
+    def _spans(self) -> list[tuple[int, int | None, EndDistances]]:
+        """Ranges of lengths in which texts end, by ascending length, with the distances to the ends of each range.
+
+        The last length of a range without a bound is ``None``.
+        """
+        found: list[tuple[int, int | None, frozenset[Output]]] = []
+        for first, after, meanings in zip(self.points, [*self.points[1:], None], self.at, strict=True):
+            ending = frozenset(meanings)
+            if found and found[-1][1:] == (first - 1, ending):
+                first, ending = found.pop()[0], ending
+            if ending:
+                found.append((first, None if after is None else after - 1, ending))
+        made: dict[tuple[frozenset[Output], bool], int] = {}
+        for first, last, ending in found:
+            key = ending, last is None
+            made[key] = max(made.get(key, 0), first if last is None else last)
+        distances = {key: EndDistances(self.automaton, limit, key[1], key[0]) for key, limit in made.items()}
+        return [(first, last, distances[ending, last is None]) for first, last, ending in found]
+
+    @cached_property
+    def _only_bounds(self) -> bool:
+        """Whether the texts are those of the automaton within one range of lengths, with the automaton's outputs."""
+        return len(self._spans) == 1 and all(meanings in ({}, self.automaton.meanings) for meanings in self.at)
+
+    @cached_property
     def _hash(self) -> int:
         return hash((self.automaton, tuple(self.points)))
 
@@ -277,7 +303,9 @@ class Content:
         at = bisect.bisect_right(self.points, count) - 1
         if at + 1 == len(self.points):
             return self.points[at]
-        if not self.at[at] or len(self.found) > 1 or not (self.free or len(self.automaton.found) == 1):
+        if not self.at[at] or len(self.found) > 1:
+            return count
+        if not self.free and (len(self.automaton.found) != 1 or not self._only_bounds):
             return count
         farthest = 0 if self.free else self._farthest
         return self.points[at] if count + more + farthest < self.points[at + 1] else count
@@ -288,21 +316,27 @@ class Content:
             return state >= 0
         if self.free:
             return self.most is None or count <= self.most
-        least = max(self.least - count, 0)
-        if self.most is None:
-            return bool(self._distances.at(least, state))
-        return bool(self._distances.between(least, max(self.most - count, -1), state))
+        for first, last, distances in self._spans:
+            least = max(first - count, 0)
+            if last is None:
+                if distances.at(least, state):
+                    return True
+            elif distances.between(least, max(last - count, -1), state):
+                return True
+        return False
 
     def all_alive(self, count: NDArray[np.int64], state: NDArray[np.int64]) -> NDArray[np.bool_]:
         """:meth:`alive` for arrays of counts and states, which are broadcast. The content must count characters."""
         if self.free:
             return count <= (FREE_FOREVER if self.most is None else self.most)
-        least = np.maximum(self.least - count, 0)
-        if self.most is None:
-            ends: NDArray[np.bool_] = self._distances.at(least, state)
-            return ends
-        more: NDArray[np.bool_] = self._distances.between(least, np.maximum(self.most - count, -1), state)
-        return more
+        alive = np.zeros(np.broadcast_shapes(count.shape, state.shape), dtype=bool)
+        for first, last, distances in self._spans:
+            least = np.maximum(first - count, 0)
+            if last is None:
+                alive |= distances.at(least, state)
+            else:
+                alive |= distances.between(least, np.maximum(last - count, -1), state)
+        return alive
 
     def counted_steps(self, first: int = 0, last: int | None = None) -> NDArray[np.int32]:
         """``[counts * states, classes]``: next pairs of a number of characters and a state, as far as they are alive.
@@ -334,16 +368,15 @@ class Content:
     # --- lengths -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _distances(self) -> EndDistances:
-        # Where no text may come, the largest number of characters is below 0.
-        limit = max(self.most, 0) if self.most is not None else self.least
-        return EndDistances(self.automaton, limit, self.most is None)
-
-    @cached_property
     def exact_distances(self) -> EndDistances | None:
-        """The distances to ends of which each stands for itself; ``None`` if their table takes too much memory."""
-        if self.most is not None:
-            return self._distances
+        """The distances to ends of which each stands for itself; ``None`` if their table takes too much memory, or if
+        texts end in several ranges of lengths.
+        """
+        if len(self._spans) != 1:
+            return None
+        ((_, last, distances),) = self._spans
+        if last is not None:
+            return distances
         try:
             # The nearest end is fewer characters away than there are states.
             return EndDistances(self.automaton, self.least + self.automaton.states, False)
@@ -362,7 +395,8 @@ class Content:
     @cached_property
     def farthest_end(self) -> int:
         """An upper bound on the characters to the nearest end within the bounds, from any state that leads to one."""
-        distances, least, last = self.exact_distances, self.least, self.least + self.automaton.states
+        distances, least = self.exact_distances, max([first for first, _, _ in self._spans], default=0)
+        last = least + self.automaton.states
         if distances is None or (least and last > _MOST_DISTANCES):
             return last
         most = last if self.most is None else self.most
@@ -381,8 +415,12 @@ class Content:
 
     @cached_property
     def _farthest(self) -> int:
-        """The most characters to the nearest end, from any state between characters; very many if one has no end."""
-        nearest = self._distances.nearest
+        """The most characters to the nearest end, from any state between characters; very many if one has no end.
+
+        Texts end in one range of lengths.
+        """
+        ((_, _, distances),) = self._spans
+        nearest = distances.nearest
         return int(nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
 
     def window(self, least: int, most: int, longest: int) -> tuple[int, int]:
@@ -395,13 +433,15 @@ class Content:
             longest: the most characters of a token.
         """
         end = self.points[-1]
-        nearest = end if self.free or self.most is None else max(self.most - longest - self._farthest, 0)
+        nearest = end
+        if not self.free and self.most is not None and self._only_bounds:
+            nearest = max(self.most - longest - self._farthest, 0)
         first = nearest if least >= nearest else least - least % longest
         return first, min(max(most, first + 2 * longest), end)
 
     def is_far(self, count: int, more: int) -> bool:
         """Whether ``more`` further characters leave every state an end within the bounds."""
-        if not self.counts or self.free or count < self.least:
+        if not self.counts or self.free or count < self.least or not self._only_bounds:
             return False
         return self.most is None or count + more + self._farthest <= self.most
 
@@ -453,6 +493,7 @@ def content_of(
     lengths = [part for part in must if part[0] == "len"]
     rest = conjunction([part for part in must if part[0] != "len"])
     everything = list(dict.fromkeys(a for f in (rest, *formulas[1:]) for a in atoms(f)))
+    counted = [] if plain else [atom for atom in everything if atom[0] == "len"]
     if any(atom in everything for atom in lengths):
         lengths, everything = [], list(dict.fromkeys([*everything, *lengths]))
     least = max([atom[1] for atom in lengths], default=0)
@@ -475,19 +516,63 @@ def content_of(
     if finite is not None:
         # A finite set is best filtered text by text.
         return _bounded(_finite(finite, everything, of_members, tracker), least, most)
+    if counted:
+        return _beside_lengths([*counted, *lengths], everything, written, output, tracker)
     automaton = _joint(everything, of_members, tracker) if everything else _everything(of_members(()))
     return _bounded(automaton, least, most)
 
 
+def _points(bounds: Iterable[Atom]) -> list[int]:
+    """The lengths from which on some bounds on the length hold, or hold no more; 0 among them."""
+    return sorted({0, *[bound[1] for bound in bounds], *[bound[2] + 1 for bound in bounds if bound[2] is not None]})
+
+
+def _is_within(bound: Atom, length: int) -> bool:
+    return bool(bound[1] <= length and (bound[2] is None or length <= bound[2]))
+
+
+def _beside_lengths(
+    bounds: list[Atom],
+    everything: list[Atom],
+    written: Mapping[Atom, tuple[Atom, ...]],
+    output: Callable[[Callable[[Atom], bool]], Output],
+    tracker: BudgetTracker,
+) -> Content:
+    """The content for formulas over patterns and lengths: an automaton of the patterns, with counted characters.
+
+    Args:
+        bounds: the bounds on the length.
+        everything: all atoms of the formulas.
+        written: the atoms in place of a pattern, by pattern.
+        output, tracker: as of :func:`content_of`.
+    """
+    points = _points(bounds)
+
+    def at(length: int, holding: Container[Atom]) -> Output:
+        def holds(atom: Atom) -> bool:
+            if atom in written:
+                return all(map(holds, written[atom]))
+            return _is_within(atom, length) if atom[0] == "len" else atom in holding
+
+        return output(holds)
+
+    def of_members(holding: Container[Atom]) -> Output:
+        found = tuple([at(length, holding) for length in points])
+        return None if all(each is None for each in found) else found
+
+    automaton = _joint([atom for atom in everything if atom[0] != "len"], of_members, tracker)
+    found = [(point, {own: own[n] for own in automaton.found if own[n] is not None}) for n, point in enumerate(points)]
+    return Content(automaton, found)
+
+
 def _of_lengths(bounds: list[Atom], output: Callable[[Callable[[Atom], bool]], Output]) -> Content:
     """The content for formulas over lengths alone."""
-    points = sorted({0, *[bound[1] for bound in bounds], *[bound[2] + 1 for bound in bounds if bound[2] is not None]})
 
     def at(length: int) -> dict[Output, Output]:
-        found = output(lambda bound: bound[1] <= length and (bound[2] is None or length <= bound[2]))
+        found = output(lambda bound: _is_within(bound, length))
         return {} if found is None else {(): found}
 
-    return Content(_everything(()), [(point, at(point)) for point in points])
+    return Content(_everything(()), [(point, at(point)) for point in _points(bounds)])
 
 
 def _with_lengths(
@@ -539,11 +624,14 @@ def _finite(
     """The automaton of the texts of a finite set, each asked of some atoms."""
     texts = [text for text in sorted(finite) if encodable(text)]
     lists = _by_text([atom for atom in everything if atom[0] == "any"])
-    others = [(atom, language(atom, tracker.budget)) for atom in everything if atom[0] != "any"]
+    others = [(atom, language(atom, tracker.budget)) for atom in everything if atom[0] not in ("any", "len")]
+    lengths = [atom for atom in everything if atom[0] == "len"]
     found: dict[str, Output] = {}
     outputs: dict[frozenset[Atom], Output] = {}
     for text in texts:
         holding = lists[text].union([atom for atom, dfa in others if dfa.fullmatch(text)]) if others else lists[text]
+        if lengths:
+            holding = holding.union([atom for atom in lengths if _is_within(atom, len(text))])
         if holding not in outputs:
             outputs[holding] = output(holding)
         found[text] = outputs[holding]

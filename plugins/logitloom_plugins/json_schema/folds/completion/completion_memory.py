@@ -138,6 +138,8 @@ class CompletionMemory:
         self.varied: dict[tuple[Frame, int], list[tuple[bytes, Canonical]]] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self.nearest: dict[Content, NearestEnds | None] = {}
+        #: By content and output the content with this output alone.
+        self.only: dict[tuple[Content, Output], Content] = {}
         #: Of contents without nearest ends the bytes that are written, as of :func:`.columns_of`.
         self.columns: dict[MooreMachine, list[tuple[int, int]]] = {}
         #: By key the work that finding the entry took.

@@ -102,11 +102,12 @@ class ContentTexts:
             if nearest is not None:
                 text = nearest.text(label, *begun)
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
-            if tries == 1 and content.found == {label} and _tells_ends(content):
-                columns = self._memory.columns.get(content.automaton)
+            only = self._only(content, label) if tries == 1 and content.counts else None
+            if only is not None and _tells_ends(only):
+                columns = self._memory.columns.get(only.automaton)
                 if columns is None:
-                    columns = self._memory.columns[content.automaton] = columns_of(content.automaton)
-                text = text_to_end(content, columns, *begun)
+                    columns = self._memory.columns[only.automaton] = columns_of(only.automaton)
+                text = text_to_end(only, columns, *begun)
                 return [] if text is None else [text], len(text or b"") * len(columns)
             work = [0]
             alive = (lambda at: below[at] & bit != 0) if bit else None
@@ -132,6 +133,15 @@ class ContentTexts:
             pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
             nearest[content] = NearestEnds(content) if pairs <= _MOST_PAIRS and not _tells_ends(content) else None
         return nearest[content]
+
+    def _only(self, content: Content, label: Output) -> Content:
+        """The content with one output only, on the same states."""
+        if content.found == {label}:
+            return content
+        only = self._memory.only.get((content, label))
+        if only is None:
+            only = self._memory.only[content, label] = content.restricted(lambda output: bool(output == label))
+        return only
 
     def short_values(self, content: Content, quoted: bool, tries: int) -> list[tuple[Output, bytes, Canonical]]:
         """``tries`` short strings or numbers with each output; all of them if there are fewer.
