@@ -36,7 +36,9 @@ OVER_HTTP = {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server; nothing of logitloom is said on its command line."""
     options = ["--served-model-name", MODEL, DOCUMENTED, "--max-model-len", "256", "--dtype", "bfloat16"]
-    with serving(smollm2_folder(), tmp_path_factory.mktemp("server") / "log", *options) as address:
+    options += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    log = tmp_path_factory.mktemp("server") / "log"
+    with serving(smollm2_folder(), log, *options, LOGITLOOM_SERVER_ALLOW="+tool_call") as address:
         yield address
 
 
@@ -80,6 +82,38 @@ def test_chat_streams_and_samples(client: Any) -> None:
         for choice in chunk.choices:
             texts[choice.index] += choice.delta.content or ""
     assert all(re.fullmatch(pattern, text) for text in texts.values()), texts
+
+
+@pytest.mark.parametrize("choice", ["required", "look"])
+def test_vllm_reads_the_calls_that_a_chain_writes(client: Any, choice: str) -> None:
+    schema = {
+        "type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "n": {"type": "integer", "maximum": 9}},
+        "required": ["city", "n"], "additionalProperties": False,
+    }  # fmt: skip
+    tools = [{"type": "function", "function": {"name": "look", "parameters": schema}}]
+    chain = json.dumps(one("tool_call", tools=tools, format="hermes", choice=choice))
+    asked: dict[str, Any] = {
+        "model": MODEL, "messages": [{"role": "user", "content": "Where?"}], "tools": tools, "max_tokens": 60,
+        "temperature": 0.0, "extra_body": {"vllm_xargs": {"logitloom": chain}},
+    }  # fmt: skip
+    answer = client.chat.completions.create(**asked).choices[0]
+    [call] = answer.message.tool_calls
+    value = json.loads(call.function.arguments)
+    assert (answer.finish_reason, call.function.name) == ("tool_calls", "look")
+    assert value["city"] in ("Rome", "Oslo")
+    assert value["n"] <= 9
+    pieces = [chunk.choices[0].delta.tool_calls or [] for chunk in client.chat.completions.create(**asked, stream=True)]
+    assert "".join(each.function.arguments or "" for piece in pieces for each in piece) == call.function.arguments
+
+
+def test_a_stream_says_what_is_wrong_with_its_chain(client: Any) -> None:
+    import openai
+
+    asked: dict[str, Any] = {"model": MODEL, "stream": True, "extra_body": {"vllm_xargs": {"logitloom": "regex"}}}
+    with pytest.raises(openai.APIError, match="is no JSON"):
+        list(client.completions.create(prompt="a", **asked))
+    with pytest.raises(openai.APIError, match="is no JSON"):
+        list(client.chat.completions.create(messages=[{"role": "user", "content": "a"}], **asked))
 
 
 def test_the_request_of_the_documentation_is_answered(server: str) -> None:
