@@ -167,6 +167,8 @@ class ChainCache:
             memory = forgotten_after() if admitting else nullcontext()
             with compiled_in(self.shared) as stored, loading(guard=guard), memory:
                 chain = from_document(request.document, tokenizer=self.vocabulary)
+                if chain.missing:
+                    chain.require(_GIVES, engine=self.engine, setting=_as_entry)
                 chain = bind(chain, self.engine, _GIVES)
                 compiling = time.thread_time() - begin
                 stored_seconds = stored.seconds
@@ -268,6 +270,11 @@ def prepare(vocabulary: Vocabulary, allowed: Collection[str] = SAFE) -> None:
             chain = load(name, options={name: options}, tokenizer=vocabulary)
             context = Context.start(logits, prompt=[[0]], max_length=8)
             chain.process(logits, chain.init_state(context), context)
+
+
+def _as_entry(name: str, option: str) -> str:
+    """An option of a processor, as requests give it."""
+    return f"{{'use': {name!r}, 'options': {{{option!r}: ...}}}}"
 
 
 def _sentence(error: Exception) -> str:

@@ -84,7 +84,9 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "a path as a processor": (json.dumps(one("../../etc/passwd")), "There is no processor"),
     "code as a processor": (json.dumps(one("os:system", command="true")), "There is no processor"),
     "an unknown option": (json.dumps(one("regex", pattern="a", shell="true")), "no option"),
-    "a missing option": (json.dumps(one("regex")), "misses options"),
+    "a missing option": (
+        json.dumps(one("regex")), "Give them: {'use': 'regex', 'options': {'pattern': ...}}."
+    ),
     "an option of a wrong type": (json.dumps(one("regex", pattern=5)), "must be str"),
     "options that are no table": ('[{"use": "regex", "options": ["a"]}]', "must be a table"),
     "a broken pattern": (json.dumps(one("regex", pattern="(")), "no valid regular expression"),
