@@ -300,7 +300,13 @@ class _LLGuidanceConstraint(MatcherConstraint):
         return False
 
     def go_back(self, matcher: Any, count: int) -> bool:
-        return bool(matcher.rollback(count))
+        if not matcher.rollback(count):
+            return False
+        # The engine remembers what it found at the bytes that it forgets, and takes it for what it finds at others of
+        # the same places, until it computes a mask.
+        nothing = np.empty(self.words, dtype=np.int32)
+        matcher.unsafe_compute_mask_ptr(nothing.__array_interface__["data"][0], nothing.nbytes)
+        return not matcher.is_error()
 
     def fill(self, work: list[tuple[Any, int]], buffer: NDArray[np.int32]) -> list[int]:
         address, nbytes = buffer.__array_interface__["data"][0], 4 * self.words
