@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from logitloom.constraints import UNKNOWN
 from logitloom_plugins.json_schema.folds.machine import accepts
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from tests.core.automata.vocabularies import small
@@ -70,6 +71,8 @@ def test_verdicts_masks_and_completions_are_those_of_the_keywords(schema: dict[s
             reached = {token: tokens.advance(state, token) for token in range(VOCABULARY.size)}
             assert allowed == [token for token, after in reached.items() if after != -1], (schema, text)
             ids, needed = tokens.constraint.least_after(tokens._values[state])
+            most = tokens.constraint.most_after(tokens._values[state])
+            assert needed[needed < UNKNOWN].max(initial=0) <= most, (schema, text)
             # Some token leads nearer to the end each time, so the text is finished in the tokens that are left.
             fitting = [token for token, more in zip(ids.tolist(), needed.tolist(), strict=True) if more <= left - 1]
             ends = [token for token in allowed if token in VOCABULARY.eos]

@@ -10,8 +10,8 @@ import bisect
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cache, cached_property
-from itertools import compress
-from typing import Final
+from itertools import compress, pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +179,21 @@ def _is_joined(formula: Formula) -> bool:
     return formula[0] in "&|!" and all(map(_is_joined, operands(formula) or formula[1:]))
 
 
+class _Span(NamedTuple):
+    """A range of lengths.
+
+    Attributes:
+        first, last: the first and the last length; ``None`` for no last one.
+        ending: the outputs of the automaton with which texts of these lengths end.
+        distances: the distances to such ends.
+    """
+
+    first: int
+    last: int | None
+    ending: frozenset[Output]
+    distances: EndDistances
+
+
 class Content:
     """The content of a string: a Moore machine, and the meaning of its outputs by the number of characters.
 
@@ -208,11 +223,8 @@ class Content:
             self.most = self.points[inside[-1] + 1] - 1
 
     @cached_property
-    def _spans(self) -> list[tuple[int, int | None, EndDistances]]:
-        """Ranges of lengths in which texts end, by ascending length, with the distances to the ends of each range.
-
-        The last length of a range without a bound is ``None``.
-        """
+    def _spans(self) -> list[_Span]:
+        """The ranges of lengths in which texts end, by ascending length."""
         found: list[tuple[int, int | None, frozenset[Output]]] = []
         for first, after, meanings in zip(self.points, [*self.points[1:], None], self.at, strict=True):
             ending = frozenset(meanings)
@@ -225,7 +237,7 @@ class Content:
             key = ending, last is None
             made[key] = max(made.get(key, 0), first if last is None else last)
         distances = {key: EndDistances(self.automaton, limit, key[1], key[0]) for key, limit in made.items()}
-        return [(first, last, distances[ending, last is None]) for first, last, ending in found]
+        return [_Span(first, last, ending, distances[ending, last is None]) for first, last, ending in found]
 
     @cached_property
     def _only_bounds(self) -> bool:
@@ -316,7 +328,7 @@ class Content:
             return state >= 0
         if self.free:
             return self.most is None or count <= self.most
-        for first, last, distances in self._spans:
+        for first, last, _, distances in self._spans:
             least = max(first - count, 0)
             if last is None:
                 if distances.at(least, state):
@@ -330,7 +342,7 @@ class Content:
         if self.free:
             return count <= (FREE_FOREVER if self.most is None else self.most)
         alive = np.zeros(np.broadcast_shapes(count.shape, state.shape), dtype=bool)
-        for first, last, distances in self._spans:
+        for first, last, _, distances in self._spans:
             least = np.maximum(first - count, 0)
             if last is None:
                 alive |= distances.at(least, state)
@@ -374,7 +386,7 @@ class Content:
         """
         if len(self._spans) != 1:
             return None
-        ((_, last, distances),) = self._spans
+        ((_, last, _, distances),) = self._spans
         if last is not None:
             return distances
         try:
@@ -395,7 +407,9 @@ class Content:
     @cached_property
     def farthest_end(self) -> int:
         """An upper bound on the characters to the nearest end within the bounds, from any state that leads to one."""
-        distances, least = self.exact_distances, max([first for first, _, _ in self._spans], default=0)
+        if self._shrinks:
+            return max([self._farthest_with(span.ending) for span in self._spans])
+        distances, least = self.exact_distances, max([span.first for span in self._spans], default=0)
         last = least + self.automaton.states
         if distances is None or (least and last > _MOST_DISTANCES):
             return last
@@ -413,13 +427,34 @@ class Content:
                 found = max(found, farthest(nearest, least - distance))
         return found
 
+    @property
+    def _shrinks(self) -> bool:
+        """Whether there are several ranges of lengths, and each end of a longer text is an end of shorter texts, too.
+
+        Then the nearest end of a range is within the bounds, whatever the number of characters.
+        """
+        spans = self._spans
+        return (
+            len(spans) > 1
+            and not spans[0].first
+            and all(
+                one.last is not None and one.last + 1 == other.first and one.ending >= other.ending
+                for one, other in pairwise(spans)
+            )
+        )
+
+    def _farthest_with(self, ending: frozenset[Output]) -> int:
+        """The most characters to the nearest end with one of some outputs, from any state that leads to one."""
+        nearest = EndDistances(self.automaton, self.automaton.states, False, ending).nearest
+        return int(nearest[nearest < FREE_FOREVER].max(initial=0))
+
     @cached_property
     def _farthest(self) -> int:
         """The most characters to the nearest end, from any state between characters; very many if one has no end.
 
         Texts end in one range of lengths.
         """
-        ((_, _, distances),) = self._spans
+        ((_, _, _, distances),) = self._spans
         nearest = distances.nearest
         return int(nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
 
