@@ -29,10 +29,10 @@ from logitloom_plugins.json_schema.grammar.states import TextState
 from logitloom_plugins.json_schema.tokens import content_walk, token_walk
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk
 from logitloom_plugins.json_schema.values import moore_machine
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.formats import format_automaton
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
-from logitloom_plugins.json_schema.values.strings import Content
 from tests.cases import first
 from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.vocabularies import mixed, small, tekken

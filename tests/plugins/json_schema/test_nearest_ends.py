@@ -19,8 +19,8 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import (
 )
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import Output
-from logitloom_plugins.json_schema.values.strings import Content
 
 PATTERNS = [r"^(\w+ ){0,40}$", "(a|b)*a(a|b){5}", r"^\S+@\S+\.\w{2,9}$", "^é{3,}x", "^(?:[A-Za-z0-9+/]{4})*$"]
 PATTERNS += [".{10}", "^a+$", "[^x]{65}", "^(ab|cde)*$", "^(日本|x){2,9}$"]

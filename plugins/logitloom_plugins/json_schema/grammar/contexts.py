@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from logitloom_plugins.json_schema.grammar.layout import Layout
 from logitloom_plugins.json_schema.grammar.names import Name
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, most_needed
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["NameContext", "NumberContext", "StringContext", "TextContext"]
 

@@ -30,9 +30,10 @@ from logitloom_plugins.json_schema.schema.formula import (
     substitute,
 )
 from logitloom_plugins.json_schema.schema.keywords import MANY_BRANCHES, TYPES, Keywords
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable
 from logitloom_plugins.json_schema.values.numbers import number_automaton
-from logitloom_plugins.json_schema.values.strings import Content, content_of, merged
+from logitloom_plugins.json_schema.values.strings import content_of, merged
 
 __all__ = ["EVERYTHING", "Satisfiability"]
 

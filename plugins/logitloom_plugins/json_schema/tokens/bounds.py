@@ -49,7 +49,7 @@ from logitloom_plugins.json_schema.grammar.states import (
     ValueState,
 )
 from logitloom_plugins.json_schema.tokens.formula_bounds import AnyDemands, all_atoms, most_for
-from logitloom_plugins.json_schema.values.strings import Content
+from logitloom_plugins.json_schema.values.content import Content
 
 __all__ = ["TokenBounds"]
 

@@ -30,8 +30,8 @@ from logitloom.automata.lift.trie_walk import characters_before, characters_belo
 from logitloom.masks.kernels import ByteTable, KernelFailed
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["ContentWalk", "Ends", "FreeWalks", "Places", "Reached", "free_walks"]
 

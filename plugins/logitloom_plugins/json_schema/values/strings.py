@@ -1,4 +1,4 @@
-"""The content of JSON strings: which texts they may hold, decided on decoded characters.
+"""Formulas over patterns, formats, lists and lengths as the content of JSON strings, decided on decoded characters.
 
 A Moore machine reads the UTF-8 of the decoded text. Characters are counted beside it where their number has bounds, so
 that ``maxLength: 100000`` takes no states. A table tells how many characters away an end is from each state.
@@ -6,12 +6,11 @@ that ``maxLength: 100000`` takes no states. A table tells how many characters aw
 
 from __future__ import annotations
 
-import bisect
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import cache, cached_property
-from itertools import compress, pairwise
-from typing import Final, NamedTuple
+from functools import cache
+from itertools import compress
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +40,8 @@ from logitloom_plugins.json_schema.schema.formula import (
     parts_of,
     substitute,
 )
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
-from logitloom_plugins.json_schema.values.end_distances import FREE_FOREVER, EndDistances
 from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton, most_characters
 from logitloom_plugins.json_schema.values.moore_machine import (
     MooreMachine,
@@ -52,15 +51,13 @@ from logitloom_plugins.json_schema.values.moore_machine import (
     joint,
 )
 
-__all__ = ["FREE_FOREVER", "Content", "content_of", "merged", "string_problem"]
+__all__ = ["content_of", "merged", "string_problem"]
 
 #: The largest bound on the length of names, where the bound is part of the automaton.
 _COUNTED_INSIDE: Final = 4096
 _SHORT_LIST: Final = 32
 #: The atoms whose automata may be large.
 _LARGE: Final = frozenset(("pat", "counted", "fmt"))
-#: The most distances that are compared to find the farthest end.
-_MOST_DISTANCES: Final = 1 << 11
 
 
 def string_problem(keyword: str, text: str, budget: Budget | None) -> str | None:
@@ -177,323 +174,6 @@ def _is_joined(formula: Formula) -> bool:
     if isinstance(formula, bool) or is_atom(formula):
         return True
     return formula[0] in "&|!" and all(map(_is_joined, operands(formula) or formula[1:]))
-
-
-class _Span(NamedTuple):
-    """A range of lengths.
-
-    Attributes:
-        first, last: the first and the last length; ``None`` for no last one.
-        ending: the outputs of the automaton with which texts of these lengths end.
-        distances: the distances to such ends.
-    """
-
-    first: int
-    last: int | None
-    ending: frozenset[Output]
-    distances: EndDistances
-
-
-class Content:
-    """The content of a string: a Moore machine, and the meaning of its outputs by the number of characters.
-
-    Args:
-        automaton: the Moore machine over the UTF-8 of decoded texts.
-        outputs: pairs of a length and a mapping, by ascending length from 0 on. From the length on, the mapping has the
-            output of the content by the output of the automaton. Texts whose output has no entry are no content.
-            Default: the outputs of the automaton, at any length.
-
-    Attributes:
-        counts: whether characters are counted.
-        least, most: bounds on the number of characters; ``most=None`` for no bound.
-    """
-
-    def __init__(
-        self, automaton: MooreMachine, outputs: Sequence[tuple[int, Mapping[Output, Output]]] | None = None
-    ) -> None:
-        self.automaton = automaton
-        self.counts = outputs is not None
-        given = [(0, automaton.meanings)] if outputs is None else outputs
-        self.points = [length for length, _ in given]
-        self.at = [meanings for _, meanings in given]
-        inside = [index for index, meanings in enumerate(self.at) if meanings]
-        self.least = self.points[inside[0]] if inside else 0
-        self.most = -1 if not inside else None
-        if inside and inside[-1] + 1 < len(self.at):
-            self.most = self.points[inside[-1] + 1] - 1
-
-    @cached_property
-    def _spans(self) -> list[_Span]:
-        """The ranges of lengths in which texts end, by ascending length."""
-        found: list[tuple[int, int | None, frozenset[Output]]] = []
-        for first, after, meanings in zip(self.points, [*self.points[1:], None], self.at, strict=True):
-            ending = frozenset(meanings)
-            if found and found[-1][1:] == (first - 1, ending):
-                first, ending = found.pop()[0], ending
-            if ending:
-                found.append((first, None if after is None else after - 1, ending))
-        made: dict[tuple[frozenset[Output], bool], int] = {}
-        for first, last, ending in found:
-            key = ending, last is None
-            made[key] = max(made.get(key, 0), first if last is None else last)
-        distances = {key: EndDistances(self.automaton, limit, key[1], key[0]) for key, limit in made.items()}
-        return [_Span(first, last, ending, distances[ending, last is None]) for first, last, ending in found]
-
-    @cached_property
-    def _only_bounds(self) -> bool:
-        """Whether the texts are those of the automaton within one range of lengths, with the automaton's outputs."""
-        return len(self._spans) == 1 and all(meanings in ({}, self.automaton.meanings) for meanings in self.at)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.automaton, tuple(self.points)))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Content):
-            return NotImplemented
-        return self.automaton is other.automaton and self.points == other.points and self.at == other.at
-
-    def state_parts(self) -> tuple[object, ...]:
-        """What is written to a file."""
-        return self.automaton, tuple(zip(self.points, self.at, strict=True)) if self.counts else None
-
-    @staticmethod
-    def from_state_parts(automaton: object, outputs: Sequence[tuple[int, dict[Output, Output]]] | None) -> Content:
-        """The content of these parts.
-
-        Raises:
-            ValueError: if a part is of another kind.
-        """
-        counted: Sequence[tuple[int, dict[Output, Output]]] = outputs if outputs is not None else [(0, {})]
-        lengths = [length for length, meanings in counted if type(length) is int and type(meanings) is dict]
-        is_sound = len(lengths) == len(counted) and lengths[:1] == [0] and lengths == sorted(set(lengths))
-        if not isinstance(automaton, MooreMachine) or not is_sound:
-            raise ValueError("the content of a string has parts of another kind")
-        return Content(automaton, outputs)
-
-    def restricted(self, wanted: Callable[[Output], bool]) -> Content:
-        """The content with only some of the outputs."""
-        at = [{own: output for own, output in meanings.items() if wanted(output)} for meanings in self.at]
-        kept = frozenset(own for meanings in at for own in meanings)
-        automaton = self.automaton if kept >= self.automaton.found else self.automaton.restricted(kept.__contains__)
-        return Content(automaton, list(zip(self.points, at, strict=True)) if self.counts else None)
-
-    @cached_property
-    def found(self) -> frozenset[Output]:
-        """The outputs that some content within the bounds has."""
-        # Without bounds every output of the automaton is the output of some text.
-        found = frozenset(output for meanings in self.at for output in meanings.values())
-        return found if not self.counts or self.free else frozenset(filter(self._has, found))
-
-    def _has(self, output: Output) -> bool:
-        only = self if len(self.automaton.found) == 1 else self.restricted(lambda other: bool(other == output))
-        return only.alive(self.automaton.start, 0)
-
-    @cached_property
-    def free(self) -> bool:
-        """Whether every text is content, so that only its length matters. Not all such contents are recognised."""
-        # The automaton is back at its start after each character, and accepts there.
-        automaton, start = self.automaton, self.automaton.start
-        return automaton.outputs[start] is not None and automaton.after_characters(start, 0, 0x10FFFF) == {start}
-
-    # --- one character after the other -------------------------------------------------------------------------
-
-    def counted(self, count: int) -> int:
-        """The number of characters as far as it matters: numbers beyond the last bound are all alike."""
-        return min(count, self.points[-1])
-
-    def alike(self, count: int, more: int) -> int:
-        """The least number of characters after which all ends are as after ``count``, also after ``more`` further ones.
-
-        ``count`` itself, where that is not known: where a bound is near, or if there are several outputs.
-        """
-        at = bisect.bisect_right(self.points, count) - 1
-        if at + 1 == len(self.points):
-            return self.points[at]
-        if not self.at[at] or len(self.found) > 1:
-            return count
-        if not self.free and (len(self.automaton.found) != 1 or not self._only_bounds):
-            return count
-        farthest = 0 if self.free else self._farthest
-        return self.points[at] if count + more + farthest < self.points[at + 1] else count
-
-    def alive(self, state: int, count: int) -> bool:
-        """Whether a content can still end within the bounds, after a state and a number of characters."""
-        if state < 0 or not self.counts:
-            return state >= 0
-        if self.free:
-            return self.most is None or count <= self.most
-        for first, last, _, distances in self._spans:
-            least = max(first - count, 0)
-            if last is None:
-                if distances.at(least, state):
-                    return True
-            elif distances.between(least, max(last - count, -1), state):
-                return True
-        return False
-
-    def all_alive(self, count: NDArray[np.int64], state: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """:meth:`alive` for arrays of counts and states, which are broadcast. The content must count characters."""
-        if self.free:
-            return count <= (FREE_FOREVER if self.most is None else self.most)
-        alive = np.zeros(np.broadcast_shapes(count.shape, state.shape), dtype=bool)
-        for first, last, _, distances in self._spans:
-            least = np.maximum(first - count, 0)
-            if last is None:
-                alive |= distances.at(least, state)
-            else:
-                alive |= distances.between(least, np.maximum(last - count, -1), state)
-        return alive
-
-    def counted_steps(self, first: int = 0, last: int | None = None) -> NDArray[np.int32]:
-        """``[counts * states, classes]``: next pairs of a number of characters and a state, as far as they are alive.
-
-        A pair is ``(count - first) * states + state``, and -1 stands for none.
-
-        Args:
-            first, last: the numbers of characters, by default all. The steps from ``last`` on are right only if it is
-                the last bound.
-        """
-        following, states = self.automaton.next, self.automaton.states
-        limit = self.points[-1] if last is None else last
-        count = np.arange(first, limit + 1)[:, None]
-        alive = np.broadcast_to(self.all_alive(count, np.arange(states)), (len(count), states)).ravel()
-        after = (np.minimum(count + np.frombuffer(self.automaton.boundaries, dtype=bool), limit) - first) * states
-        pairs = after.astype(np.int32)[:, :, None] + np.maximum(following, 0)
-        kept = alive.take(pairs) & (following >= 0)
-        return np.where(kept, pairs, np.int32(-1)).reshape(-1, following.shape[1])
-
-    def ends(self, state: int, count: int) -> Output:
-        """The output of a content that ends at a state after a number of characters, or ``None``."""
-        return self.at[bisect.bisect_right(self.points, count) - 1].get(self.automaton.outputs[state])
-
-    def ends_after(self, count: int) -> list[Output]:
-        """The results of :meth:`ends` for all states after a number of characters."""
-        at = self.at[bisect.bisect_right(self.points, count) - 1]
-        return [*map(at.get, self.automaton.outputs)]
-
-    # --- lengths -----------------------------------------------------------------------------------------------
-
-    @cached_property
-    def exact_distances(self) -> EndDistances | None:
-        """The distances to ends of which each stands for itself; ``None`` if their table takes too much memory, or if
-        texts end in several ranges of lengths.
-        """
-        if len(self._spans) != 1:
-            return None
-        ((_, last, _, distances),) = self._spans
-        if last is not None:
-            return distances
-        try:
-            # The nearest end is fewer characters away than there are states.
-            return EndDistances(self.automaton, self.least + self.automaton.states, False)
-        except BudgetExceeded:
-            return None
-
-    def nearest_end(self, state: int, count: int) -> int | None:
-        """How many characters away the nearest end within the bounds is, by :attr:`exact_distances`."""
-        distances = self.exact_distances
-        if distances is None or not self.alive(state, count):
-            return None
-        least = max(self.least - count, 0)
-        most = least + self.automaton.states if self.most is None else self.most - count
-        return next((distance for distance in range(least, most + 1) if distances.at(distance, state)), None)
-
-    @cached_property
-    def farthest_end(self) -> int:
-        """An upper bound on the characters to the nearest end within the bounds, from any state that leads to one."""
-        if self._shrinks:
-            return max([self._farthest_with(span.ending) for span in self._spans])
-        distances, least = self.exact_distances, max([span.first for span in self._spans], default=0)
-        last = least + self.automaton.states
-        if distances is None or (least and last > _MOST_DISTANCES):
-            return last
-        most = last if self.most is None else self.most
-
-        def farthest(nearest: NDArray[np.int64], count: int) -> int:
-            return int(nearest[nearest <= most - count].max(initial=0))
-
-        found, every = farthest(distances.nearest, least), np.arange(self.automaton.states)
-        # Before the least number of characters fewer are too few.
-        nearest = np.full(len(every), FREE_FOREVER, dtype=np.int64)
-        for distance in range(min(last, most), 0, -1) if least else ():
-            nearest[distances.at(distance, every)] = distance
-            if distance <= least:
-                found = max(found, farthest(nearest, least - distance))
-        return found
-
-    @property
-    def _shrinks(self) -> bool:
-        """Whether there are several ranges of lengths, and each end of a longer text is an end of shorter texts, too.
-
-        Then the nearest end of a range is within the bounds, whatever the number of characters.
-        """
-        spans = self._spans
-        return (
-            len(spans) > 1
-            and not spans[0].first
-            and all(
-                one.last is not None and one.last + 1 == other.first and one.ending >= other.ending
-                for one, other in pairwise(spans)
-            )
-        )
-
-    def _farthest_with(self, ending: frozenset[Output]) -> int:
-        """The most characters to the nearest end with one of some outputs, from any state that leads to one."""
-        nearest = EndDistances(self.automaton, self.automaton.states, False, ending).nearest
-        return int(nearest[nearest < FREE_FOREVER].max(initial=0))
-
-    @cached_property
-    def _farthest(self) -> int:
-        """The most characters to the nearest end, from any state between characters; very many if one has no end.
-
-        Texts end in one range of lengths.
-        """
-        ((_, _, _, distances),) = self._spans
-        nearest = distances.nearest
-        return int(nearest[np.frombuffer(self.automaton.boundaries, dtype=bool)].max())
-
-    def window(self, least: int, most: int, longest: int) -> tuple[int, int]:
-        """The first and last number of characters of a part of :meth:`counted_steps`.
-
-        Few different parts are returned, so that they can be remembered.
-
-        Args:
-            least, most: the part contains all numbers of characters between these.
-            longest: the most characters of a token.
-        """
-        end = self.points[-1]
-        nearest = end
-        if not self.free and self.most is not None and self._only_bounds:
-            nearest = max(self.most - longest - self._farthest, 0)
-        first = nearest if least >= nearest else least - least % longest
-        return first, min(max(most, first + 2 * longest), end)
-
-    def is_far(self, count: int, more: int) -> bool:
-        """Whether ``more`` further characters leave every state an end within the bounds."""
-        if not self.counts or self.free or count < self.least or not self._only_bounds:
-            return False
-        return self.most is None or count + more + self._farthest <= self.most
-
-    def free_from(self, state: int, count: int) -> int:
-        """The number of further characters, of any kind, after which the content can certainly still end."""
-        if not self.free or state != self.automaton.start:
-            return 0
-        return FREE_FOREVER if self.most is None else max(self.most - count, 0)
-
-    def end_ranges(self, count: int, most: int) -> list[tuple[int, int]]:
-        """Ranges of numbers of further characters, up to ``most``. Within a range all texts end with one meaning.
-
-        Returns:
-            The first and last number of each range.
-        """
-        starts = [0, *(point - count for point in self.points if count < point <= count + most)]
-        return [(first, after - 1) for first, after in zip(starts, [*starts[1:], most + 1], strict=True)]
 
 
 @cache

@@ -15,8 +15,8 @@ from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import State
 from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = [
     "COPIED",

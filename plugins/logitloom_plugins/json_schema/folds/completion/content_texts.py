@@ -16,8 +16,8 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import (
     several,
 )
 from logitloom_plugins.json_schema.grammar.keys import Keys, Label
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import Output
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["ContentTexts", "is_plain"]
 

@@ -30,8 +30,8 @@ from logitloom_plugins.json_schema.grammar.states import (
     TextState,
     ValueState,
 )
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import Output
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["DifferentItems", "Item", "items_before"]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from logitloom.automata.array_ranges import by_key
 from logitloom.automata.deterministic.reach import steps_to
 from logitloom_plugins.json_schema.folds.completion.short_contents import columns_of
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import Output
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["NearestEnds", "text_to_end"]
 

@@ -29,7 +29,7 @@ from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import state_in
 from logitloom_plugins.json_schema.schema.formula import Formula
-from logitloom_plugins.json_schema.values.strings import Content
+from logitloom_plugins.json_schema.values.content import Content
 
 __all__ = ["PartTexts"]
 

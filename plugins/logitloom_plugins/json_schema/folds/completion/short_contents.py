@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from logitloom_plugins.json_schema.folds.value_reader import Container, ItemPosition, ItemReader
 from logitloom_plugins.json_schema.grammar.names import Linked
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
 from logitloom_plugins.json_schema.values.numbers import number_of
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["ORDER", "Canonical", "canonical", "columns_of", "longest_path", "read_value", "representatives", "several"]
 

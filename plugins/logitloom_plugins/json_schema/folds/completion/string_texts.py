@@ -15,7 +15,7 @@ from logitloom_plugins.json_schema.folds.value_reader import characters_of
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.states import ColonState, EscapeState, NumberState, State, TextState
-from logitloom_plugins.json_schema.values.strings import Content
+from logitloom_plugins.json_schema.values.content import Content
 
 __all__ = ["escape_jumps", "number_jumps", "text_jumps"]
 

@@ -26,8 +26,8 @@ from logitloom_plugins.json_schema.grammar.objects import ObjectMember
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.grammar.states import ColonState, State, ValueState, state_in
 from logitloom_plugins.json_schema.schema.formula import Formula, only_listed
+from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import encodable
-from logitloom_plugins.json_schema.values.strings import Content
 
 __all__ = ["colon_jumps", "contents_of", "other_values", "short_values", "value_jumps", "values_in_order"]
 
