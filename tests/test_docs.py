@@ -45,7 +45,7 @@ def blocks(path: Path, language: str) -> list[tuple[int, str]]:
     """
     text = path.read_text(encoding="utf-8")
     found = re.finditer(
-        rf"(<!-- run (?:with:|by) .+ -->\n+)?^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+        rf"(<!-- run (?:with:|by) [^\n]+ -->\n+)?^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
     )
     return [(text.count("\n", 0, m.start(2)), m.group(2)) for m in found if not m.group(1)]
 
