@@ -207,7 +207,7 @@ def concat(states: Sequence[State]) -> State:
     """The rows of several states of one structure, one after the other (joining batches).
 
     Raises:
-        StateMismatch: if the structures differ.
+        StateMismatch: if the structures differ, or the shapes of a row.
     """
     if not isinstance(states, (list, tuple)) or isinstance(states, Rows) or not states:
         raise StateMismatch(f"States are joined from a list of one or more, but this is {shown(states)}.")
@@ -228,7 +228,23 @@ def concat(states: Sequence[State]) -> State:
             return leaf.concat_rows(others)
         return backend_of(leaf).concat_rows([leaf, *others])
 
-    return map_leaves(one, first, *rest)
+    try:
+        return map_leaves(one, first, *rest)
+    except (TypeError, ValueError, RuntimeError) as error:
+        for (path, leaf), *others in zip(*map(leaves, states), strict=True):
+            forms = [_form_of_row(each) for each in (leaf, *(other for _, other in others))]
+            other = next((form for form in forms if form != forms[0]), None)
+            if other is not None:
+                raise StateMismatch(
+                    f"States with other rows cannot be joined: {path} has {forms[0]} per row in one, {other} in "
+                    f"another. Begin states that join with one max_length, one compiled= and one array library."
+                ) from error
+        raise
+
+
+def _form_of_row(leaf: Any) -> str:
+    """What a leaf holds of each row, for messages."""
+    return "a host object" if is_row_leaf(leaf) else f"{backend_of(leaf).name} {list(leaf.shape[1:])}"
 
 
 def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any]) -> State:

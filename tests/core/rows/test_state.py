@@ -216,6 +216,18 @@ def test_joining_states_of_different_structure_is_refused():
 
 
 @pytest.mark.parametrize(
+    "library", ["numpy", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "jax", "mlx"))]
+)
+def test_joining_states_with_other_rows_names_the_leaf_and_the_remedy(library):
+    backend = load_backend(library)
+    three, four = (Node(backend.asarray(np.zeros((1, width), np.int32)), ()) for width in (3, 4))
+    with pytest.raises(errors.StateMismatch, match=rf"state\.left has {library} \[3\] per row .*\[4\].* max_length"):
+        state.concat([three, four])
+    with pytest.raises(errors.StateMismatch, match="a host object in another"):
+        state.concat([three, Node(Rows("a"), ())])
+
+
+@pytest.mark.parametrize(
     ("tree", "text"),
     [
         ((5,), r"state\[0\] is of the type int, but every leaf"),
