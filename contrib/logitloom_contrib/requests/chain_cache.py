@@ -261,12 +261,12 @@ def prepare(vocabulary: Vocabulary, allowed: Collection[str] = SAFE) -> None:
     _PREPARED.add(vocabulary)
     logits = np.zeros((1, vocabulary.size), dtype=np.float32)
     for name in sorted(allowed):
-        with suppress(Exception):  # whatever a plug-in raises; a request that names it hears why
+        with suppress(LogitloomError):  # a request that names it hears why
             load_plugin("processors", name)
     for name, options in _FIRST_USED:
         if name not in allowed:
             continue
-        with suppress(Exception):  # not installed, or the vocabulary lacks its characters
+        with suppress(LogitloomError):  # not installed, or the vocabulary lacks its characters
             chain = load(name, options={name: options}, tokenizer=vocabulary)
             context = Context.start(logits, prompt=[[0]], max_length=8)
             chain.process(logits, chain.init_state(context), context)
