@@ -519,7 +519,8 @@ class Chain:
 
         Raises:
             StateMismatch: if the bytes are damaged, of another version, or of a chain that is not equal to this one;
-                names the first differing processor.
+                names the first differing processor. If the context is one for compiled steps and the state has leaves
+                that are no arrays.
         """
         return load_state(self, data, context)
 

@@ -15,6 +15,7 @@ from logitloom.chain.links import FunctionProcessor, Link
 from logitloom.context import Context
 from logitloom.errors import StateMismatch
 from logitloom.host.fingerprint import fingerprint_of
+from logitloom.rows import tree as rows
 from logitloom.rows import tree_format as state_format
 from logitloom.vocabulary import Vocabulary
 
@@ -250,6 +251,12 @@ def load_state(chain: _Owner, data: bytes, context: Context | Backend) -> ChainS
     )
     if not isinstance(processors, tuple) or len(processors) != len(chain.links):
         raise StateMismatch("The saved state does not hold one state for each processor. Save it again.")
+    for link, state in zip(chain.links, processors, strict=True) if given is not None and given.compiled else ():
+        if any(isinstance(leaf, rows.Rows) for _, leaf in rows.leaves(state)):
+            raise StateMismatch(
+                f"The saved state of {link.label!r} was begun without compiled=True: it holds host objects, which "
+                f"a compiled step cannot read. Begin with compiled=True, or make it from the tokens with Chain.replay."
+            )
     if _resources(chain, context)[0] is None:
         # The first step, whose context has a vocabulary, checks everything that depends on one.
         return _from_elsewhere(made_by, position, processors)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, load_backend, processors
+from logitloom import Backend, Context, Vocabulary, load_backend, processors
+from logitloom.errors import StateMismatch
 from logitloom.rows import tree as state
 from tests.plugins.processors.catalogue import SPECS, VOCAB
 from tests.plugins.processors.driving import random_logits
@@ -152,3 +153,17 @@ def test_sampling_inside_the_loop_draws_what_it_draws_outside() -> None:
         at, last = advance(step, at, last)
         outside.append(np.asarray(last[:, 0]))
     np.testing.assert_array_equal(compiled, np.stack(outside, 1))
+
+
+def test_a_state_with_objects_of_the_host_is_refused_where_steps_are_compiled() -> None:
+    words = Vocabulary([b"a", b"b", b""], eos=[2])
+    chain = processors.load(("regex", {"pattern": "[ab]{2,9}"}), tokenizer=words)
+    logits = np.zeros((2, 3), np.float32)
+    host = Context.start(logits, max_new_tokens=8)
+    compiled = Context.start(logits, max_new_tokens=8, compiled=True)
+    with pytest.raises(StateMismatch, match=r"of 'regex' was begun .* host objects.*Chain\.replay"):
+        chain.load_state(chain.save_state(chain.init_state(host)), compiled)
+    anew = chain.replay([[0, 1], []], compiled)
+    loaded = chain.load_state(chain.save_state(anew), compiled)
+    state.check_like(loaded, anew, "chain")
+    assert loaded.processors[0].left.tolist() == [6, 8]
