@@ -224,9 +224,10 @@ def concat(states: Sequence[State]) -> State:
             )
 
     def one(leaf: Any, *others: Any) -> Any:
-        if is_row_leaf(leaf):
-            return leaf.concat_rows(others)
-        return backend_of(leaf).concat_rows([leaf, *others])
+        kinds = {None if is_row_leaf(each) else backend_of(each).name for each in (leaf, *others)}
+        if len(kinds) > 1:
+            raise TypeError("Array libraries would convert what is no array of theirs.")
+        return leaf.concat_rows(others) if is_row_leaf(leaf) else backend_of(leaf).concat_rows([leaf, *others])
 
     try:
         return map_leaves(one, first, *rest)

@@ -228,6 +228,20 @@ def test_joining_states_with_other_rows_names_the_leaf_and_the_remedy(library):
 
 
 @pytest.mark.parametrize(
+    "library", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("torch", "jax", "mlx")]
+)
+def test_what_is_no_array_of_one_library_is_not_converted(library):
+    one = (load_backend(library).asarray(np.zeros(1, np.int32)),)
+    for joined in ([one, (np.zeros(1, np.int32),)], [(np.zeros(1, np.int32),), one]):
+        with pytest.raises(errors.StateMismatch, match=rf"{library} \[\] .*one array library"):
+            state.concat(joined)
+    host, array = (Rows([1]),), (np.zeros(1, np.int32),)
+    for joined in ([host, array], [array, host]):
+        with pytest.raises(errors.StateMismatch, match="a host object"):
+            state.concat(joined)
+
+
+@pytest.mark.parametrize(
     ("tree", "text"),
     [
         ((5,), r"state\[0\] is of the type int, but every leaf"),
