@@ -368,11 +368,18 @@ def check(cell: Cell, entry_point: str, run: Callable[[Cell], None]) -> None:
     row[name] = "-"
 
 
+def _listed(marks: Any) -> list[Any]:
+    """The marks of a class: pytest makes a list of the one mark of a class that it has collected."""
+    return marks if isinstance(marks, list) else [marks]
+
+
 @pytest.mark.parametrize("limit", [None, *LIMITS.values()], ids=["no limit", *LIMITS])
 @pytest.mark.parametrize(
     "processor",
     [
-        pytest.param(name, marks=[suite.pytestmark, pytest.mark.extras] if hasattr(suite, "pytestmark") else ())
+        pytest.param(name, marks=[*_listed(suite.pytestmark), pytest.mark.extras])
+        if hasattr(suite, "pytestmark")
+        else name
         for name, suite in SUITES.items()
     ],
 )
