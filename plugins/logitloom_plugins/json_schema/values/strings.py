@@ -121,8 +121,8 @@ def _language_of(formula: Formula, budget: Budget | None) -> Dfa:
 def merged(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
     """The same formulas with one atom ``("of", part)`` in place of each disjunction whose atoms occur nowhere else.
 
-    Read side by side, automata tell which of the alternatives a text satisfies, and thereby multiply. Of the first
-    formula, bounds on the length of alternatives are taken out of the disjunctions where all texts are within them.
+    Read side by side, automata tell which of the alternatives a text satisfies, and thereby multiply. In the first
+    formula, a bound on the length that no text of some alternatives exceeds stands beside these alternatives.
     """
     formulas = (conjunction([_bound_outside(part) for part in parts_of(formulas[0])]), *formulas[1:])
     parts = [part for formula in formulas for part in parts_of(formula) if not isinstance(part, bool)]

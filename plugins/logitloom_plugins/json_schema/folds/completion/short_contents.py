@@ -72,7 +72,7 @@ def several(
     queue = [(content_state, count)]
     texts: list[tuple[int, int]] = [(-1, -1)]
     seen: dict[tuple[int, int], int] = {(content_state, count): 1}
-    #: By state and number of characters before the next byte: the states after it from which there is an end.
+    #: By a state and the number of characters after the next byte: the next states by column, and those with an end.
     known: dict[tuple[int, int], tuple[list[int], set[int]]] = {}
     found = 0
     for at, (state, characters) in enumerate(queue):
