@@ -125,12 +125,12 @@ def against_transformers(model: Any, prompts: list[list[int]], tokens: int, runs
         theirs.model.norm.weight.copy_(torch.tensor(np.asarray(weights.norm)))
         kv = c.kv_heads * c.head_dim
         for layer, w in zip(theirs.model.layers, weights.layers, strict=True):
-            q, k, v = np.split(np.asarray(w.qkv).T, [c.dim, c.dim + kv])
-            gate, up = np.split(np.asarray(w.gate_up).T, 2)
+            q, k, v = np.split(np.asarray(w.qkv), [c.dim, c.dim + kv])
+            gate, up = np.split(np.asarray(w.gate_up), 2)
             pairs = [
                 (layer.self_attn.q_proj, q), (layer.self_attn.k_proj, k), (layer.self_attn.v_proj, v),
-                (layer.self_attn.o_proj, np.asarray(w.attention_output).T), (layer.mlp.gate_proj, gate),
-                (layer.mlp.up_proj, up), (layer.mlp.down_proj, np.asarray(w.down).T),
+                (layer.self_attn.o_proj, np.asarray(w.attention_output)), (layer.mlp.gate_proj, gate),
+                (layer.mlp.up_proj, up), (layer.mlp.down_proj, np.asarray(w.down)),
                 (layer.input_layernorm, np.asarray(w.attention_norm)),
                 (layer.post_attention_layernorm, np.asarray(w.feed_forward_norm)),
             ]  # fmt: skip

@@ -20,6 +20,7 @@ __all__ = ["GGUFFile", "file_vocabulary"]
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _DEFAULT_ALIGNMENT = 32
+_ROWS_AS_ONE = 8
 
 
 class TensorInfo(NamedTuple):
@@ -103,7 +104,9 @@ class GGUFFile:
                 f"The model file {self.path!r} ends before its tensor {name!r} does; it was probably not "
                 f"downloaded to the end. Download it again."
             )
-        stored = self._content[begin : begin + size].reshape(*info.shape[:-1], -1)
+        # Rows are whole numbers of blocks, and gguf dequantises sixteen at a time: longer rows, fewer steps.
+        rows = math.prod(info.shape[:-1])
+        stored = self._content[begin : begin + size].reshape(rows // math.gcd(rows, _ROWS_AS_ONE), -1)
         try:
             values = quants.dequantize(stored, kind)
         except NotImplementedError as error:
@@ -111,7 +114,8 @@ class GGUFFile:
                 f"The model file {self.path!r} stores the tensor {name!r} as {kind.name}, which the package gguf "
                 f"cannot dequantise. Take the same model in another quantisation."
             ) from error
-        floats: NDArray[np.float32] = np.ascontiguousarray(values, dtype=np.float32).reshape(info.shape)
+        # What is stored as float32 would be a read-only view of the file: it is copied.
+        floats: NDArray[np.float32] = np.require(values, dtype=np.float32, requirements=["C", "W"]).reshape(info.shape)
         return floats
 
     def _parse(self, content: memoryview) -> None:

@@ -53,7 +53,7 @@ class LlamaModel:
 
     Args:
         config: sizes and constants.
-        weights: host weights; each is uploaded once and may be released by its owner afterwards.
+        weights: host weights. Each is uploaded once; on NumPy the model computes with these arrays themselves.
         backend: array library and device.
         dtype: array API name of the weights' and logits' dtype: ``float32``, ``float16`` or ``bfloat16``.
             Norms, softmax and rotary angles are computed in float32 whatever it is.
@@ -93,7 +93,8 @@ class LlamaModel:
         self.vocab_size, self.max_length = config.vocab_size, config.max_length
 
         def on_device(host: NDArray[np.float32]) -> Array:
-            return backend.cast(backend.asarray(host), dtype)
+            # NumPy computes with the weights themselves, which nothing writes into.
+            return backend.cast(host if backend.name == "numpy" else backend.asarray(host), dtype)
 
         self._embedding, self._norm = on_device(weights.embedding), on_device(weights.norm)
         self._head = self._embedding if weights.head is None else on_device(weights.head)
@@ -436,16 +437,17 @@ class LlamaModel:
 
     def _end(self, x: Array, norm: Array, head: Array) -> Array:
         """Logits ``[rows, n, vocab]`` of hidden states ``[rows, n, dim]``."""
-        return self._linear(self._rms_norm(x, norm), self.backend.xp.permute_dims(head, (1, 0)))
+        return self._linear(self._rms_norm(x, norm), head)
 
     def _linear(self, x: Array, weight: Array) -> Array:
-        """``x @ weight`` for ``x: [rows, n, in]``."""
+        """``x @ weight.T`` for ``x: [rows, n, in]`` and ``weight: [out, in]``."""
         rows, n, width = x.shape
+        xp = self.backend.xp
+        weight = xp.permute_dims(weight, (1, 0))
         # NumPy multiplies a matrix and a few vectors fastest one by one, by a factor of three for two tokens of a row;
         # other libraries take both forms for the same.
         if n == 1 and rows <= _FEW_ROWS:
             return x @ weight
-        xp = self.backend.xp
         if rows * n <= _FEW_ROWS and self.backend.name == "numpy":
             return xp.reshape(xp.reshape(x, (rows * n, 1, width)) @ weight, (rows, n, -1))
         if rows == 1:

@@ -70,15 +70,15 @@ class LlamaConfig:
 
 
 class LayerWeights(NamedTuple):
-    """Weights of one block, stored ``[in, out]`` so that ``x @ w`` needs no transposition.
+    """Weights of one block, matrices as ``[out, in]``, as files store them.
 
     Attributes:
         attention_norm: ``[dim]``.
-        qkv: ``[dim, (heads + 2 * kv_heads) * head_dim]``: queries, keys, values side by side.
-        attention_output: ``[heads * head_dim, dim]``.
+        qkv: ``[(heads + 2 * kv_heads) * head_dim, dim]``: queries, then keys, then values.
+        attention_output: ``[dim, heads * head_dim]``.
         feed_forward_norm: ``[dim]``.
-        gate_up: ``[dim, 2 * hidden]``: gate, then up.
-        down: ``[hidden, dim]``.
+        gate_up: ``[2 * hidden, dim]``: gate, then up.
+        down: ``[dim, hidden]``.
     """
 
     attention_norm: Array
@@ -220,11 +220,11 @@ def random_weights(config: LlamaConfig, seed: int, *, tied: bool = True) -> Llam
         LayerWeights(
             attention_norm=norm(),
             # Twice the usual scale: attention that prefers some positions shows a misplaced key in the logits.
-            qkv=2 * normal(c.dim, (c.heads + 2 * c.kv_heads) * c.head_dim, fan_in=c.dim),
-            attention_output=normal(attention, c.dim, fan_in=attention),
+            qkv=2 * normal(c.dim, (c.heads + 2 * c.kv_heads) * c.head_dim, fan_in=c.dim).T,
+            attention_output=normal(attention, c.dim, fan_in=attention).T,
             feed_forward_norm=norm(),
-            gate_up=normal(c.dim, 2 * c.hidden, fan_in=c.dim),
-            down=normal(c.hidden, c.dim, fan_in=c.hidden),
+            gate_up=normal(c.dim, 2 * c.hidden, fan_in=c.dim).T,
+            down=normal(c.hidden, c.dim, fan_in=c.hidden).T,
         )
         for _ in range(c.layers)
     ]
@@ -282,11 +282,11 @@ def _read_layers(file: GGUFFile, config: LlamaConfig) -> Iterator[LayerWeights]:
         gate, up = read("ffn_gate", c.hidden, c.dim), read("ffn_up", c.hidden, c.dim)
         yield LayerWeights(
             attention_norm=read("attn_norm", c.dim),
-            qkv=_side_by_side(queries, keys, values),
-            attention_output=_side_by_side(read("attn_output", c.dim, c.heads * c.head_dim)),
+            qkv=np.concatenate([queries, keys, values]),
+            attention_output=read("attn_output", c.dim, c.heads * c.head_dim),
             feed_forward_norm=read("ffn_norm", c.dim),
-            gate_up=_side_by_side(gate, up),
-            down=_side_by_side(read("ffn_down", c.dim, c.hidden)),
+            gate_up=np.concatenate([gate, up]),
+            down=read("ffn_down", c.dim, c.hidden),
         )
 
 
@@ -296,13 +296,3 @@ def _half_rotation(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]
     GGUF files store Llama's queries and keys so that neighbours are rotated together.
     """
     return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
-
-
-def _side_by_side(*matrices: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Matrices ``[out_i, in]`` as one contiguous ``[in, sum(out_i)]``."""
-    out = np.empty((matrices[0].shape[1], sum(m.shape[0] for m in matrices)), dtype=np.float32)
-    column = 0
-    for matrix in matrices:
-        out[:, column : column + matrix.shape[0]] = matrix.T
-        column += matrix.shape[0]
-    return out

@@ -148,11 +148,11 @@ def _tensors(file: Any, c: Any) -> Iterator[tuple[str, np.ndarray]]:
     yield "model.norm.weight", weights.norm
     ends = [c.heads * c.head_dim, (c.heads + c.kv_heads) * c.head_dim]
     for i, layer in enumerate(weights.layers):
-        parts = zip("qkv", np.split(layer.qkv.T, ends), strict=True)
+        parts = zip("qkv", np.split(layer.qkv, ends), strict=True)
         named = {f"self_attn.{letter}_proj": part for letter, part in parts}
-        named["self_attn.o_proj"] = layer.attention_output.T
-        named["mlp.gate_proj"], named["mlp.up_proj"] = np.split(layer.gate_up.T, 2)
-        named["mlp.down_proj"] = layer.down.T
+        named["self_attn.o_proj"] = layer.attention_output
+        named["mlp.gate_proj"], named["mlp.up_proj"] = np.split(layer.gate_up, 2)
+        named["mlp.down_proj"] = layer.down
         named["input_layernorm"], named["post_attention_layernorm"] = layer.attention_norm, layer.feed_forward_norm
         for name, part in named.items():
             yield f"model.layers.{i}.{name}.weight", np.ascontiguousarray(part)

@@ -37,7 +37,7 @@ def plain_logits(config: LlamaConfig, seed: int, tokens: list[int], tied: bool) 
     for w in weights.layers:
         keys, values = [], []
         for place, x in enumerate(xs):
-            heads = (norm(x, w.attention_norm) @ w.qkv.astype(np.float64)).reshape(-1, d)
+            heads = (norm(x, w.attention_norm) @ w.qkv.T.astype(np.float64)).reshape(-1, d)
             queries, rest = heads[: config.heads], heads[config.heads :]
             keys.append([rotate(k, place) for k in rest[: config.kv_heads]])
             values.append(rest[config.kv_heads :])
@@ -47,9 +47,9 @@ def plain_logits(config: LlamaConfig, seed: int, tokens: list[int], tied: bool) 
                 scores = np.array([rotate(query, place) @ k[group] / np.sqrt(d) for k in keys])
                 share = np.exp(scores - scores.max())
                 mixed.append(sum(s * v[group] for s, v in zip(share / share.sum(), values, strict=True)))
-            x = x + np.concatenate(mixed) @ w.attention_output
-            gate, up = np.split(norm(x, w.feed_forward_norm) @ w.gate_up.astype(np.float64), 2)
-            xs[place] = x + (gate / (1 + np.exp(-gate)) * up) @ w.down
+            x = x + np.concatenate(mixed) @ w.attention_output.T
+            gate, up = np.split(norm(x, w.feed_forward_norm) @ w.gate_up.T.astype(np.float64), 2)
+            xs[place] = x + (gate / (1 + np.exp(-gate)) * up) @ w.down.T
     head = weights.embedding if weights.head is None else weights.head
     return np.array([norm(x, weights.norm) @ head.T for x in xs])
 

@@ -38,11 +38,11 @@ def test_weights_are_read_in_the_order_of_the_original_model(write_model, tiny_t
     np.testing.assert_array_equal(weights.embedding, tiny_tensors["token_embd.weight"])
     assert weights.head is None
     for i, layer in enumerate(weights.layers):
-        parts = [tiny_tensors[f"blk.{i}.{name}.weight"].T for name in ("attn_q", "attn_k", "attn_v")]
-        np.testing.assert_array_equal(layer.qkv, np.concatenate(parts, axis=1))
-        parts = [tiny_tensors[f"blk.{i}.{name}.weight"].T for name in ("ffn_gate", "ffn_up")]
-        np.testing.assert_array_equal(layer.gate_up, np.concatenate(parts, axis=1))
-        np.testing.assert_array_equal(layer.down, tiny_tensors[f"blk.{i}.ffn_down.weight"].T)
+        parts = [tiny_tensors[f"blk.{i}.{name}.weight"] for name in ("attn_q", "attn_k", "attn_v")]
+        np.testing.assert_array_equal(layer.qkv, np.concatenate(parts))
+        parts = [tiny_tensors[f"blk.{i}.{name}.weight"] for name in ("ffn_gate", "ffn_up")]
+        np.testing.assert_array_equal(layer.gate_up, np.concatenate(parts))
+        np.testing.assert_array_equal(layer.down, tiny_tensors[f"blk.{i}.ffn_down.weight"])
 
 
 @pytest.mark.extras
