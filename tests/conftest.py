@@ -44,7 +44,9 @@ FIRST_CASE = ("jax", "mlx", "torch")
 #: How many cases of another test are tried on a library, but in ``exhaustive``.
 FIRST_PARAMETERS = {"jax": 1}
 #: Of the checks of a suite on a library, one of how many, in turn over the suites.
-TURNS = {"jax": 12, "mlx": 6, "torch": 3}
+TURNS = {"jax": 24, "mlx": 12, "torch": 6}
+#: Of other tests on a library, one of how many.
+OTHER_TURNS = {"jax": 2}
 #: Of a test that is marked ``long``, one of how many cases is tried, but in ``exhaustive``.
 LONG = 4
 #: How many tests of a file are in the smoke set, which runs in seconds, and what a test of it does without.
@@ -193,9 +195,8 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
     second of the next, and so on, so that the values of several parameters take turns.
 
     NumPy makes every check of the kit with every case. Other libraries, which compile or dispatch each operation, make
-    checks with the first case of a suite: PyTorch every second, MLX every fourth, and JAX, which compiles each
-    operation for each shape, every twelfth, in turn over the suites, so that suites together make all. Of other tests,
-    the first case runs on JAX.
+    checks with the first case of a suite: one of ``TURNS``, in turn over the suites, so that suites together make all.
+    JAX compiles each operation for each shape: of every second other test, the first case runs there.
 
     Args:
         metafunc: the test.
@@ -205,6 +206,7 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
     """
     library = next((value for value in params.values() if isinstance(value, str) and value in FIRST_CASE), None)
     cases = getattr(metafunc.cls, "cases", None)
+    turn = crc32(metafunc.definition.nodeid.encode())
     if "long" in markers:
         needs = " ".join(sorted({str(value) for value in params.values()}.intersection((*LIBRARIES, *PACKAGES))))
         four, place = divmod(seen[needs], LONG)
@@ -213,10 +215,10 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
     if library is None:
         return False
     if cases is not None and "case" in params:
-        is_other_turn = crc32(metafunc.definition.nodeid.encode()) % TURNS.get(library, 1) != 0
-        return is_other_turn or params["case"] != next(iter(cases))
+        return turn % TURNS.get(library, 1) != 0 or params["case"] != next(iter(cases))
     seen[library] += 1
-    return library in FIRST_PARAMETERS and seen[library] > FIRST_PARAMETERS[library]
+    is_other_turn = turn % OTHER_TURNS.get(library, 1) != 0
+    return is_other_turn or seen[library] > FIRST_PARAMETERS.get(library, seen[library])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -30,6 +30,8 @@ def test_the_quick_start_of_the_first_page(tmp_path: Path) -> None:
     assert run(shlex.split(line), tmp_path, anew=True) == "14 July 1789"
 
 
+# By default the blocks of this page run in one process with the other pages (tests/test_docs.py).
+@pytest.mark.exhaustive
 def test_a_class_goes_in_and_an_object_comes_out_in_our_own_loop_also_piece_by_piece(tmp_path: Path) -> None:
     require("pydantic")
     page = blocks("docs/structured-output.md", "pydantic")[0]
