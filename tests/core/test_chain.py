@@ -560,10 +560,17 @@ def test_options_of_a_class_that_is_no_dataclass_are_refused_when_loading():
             processors.load(spec)
 
 
-def test_a_field_of_the_context_that_was_not_asked_for_is_named_in_a_note():
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda logits, context: logits - context.length[:, None],
+        lambda logits, context: context.backend.add_at(logits, context.sequence, -1.0),
+    ],
+)
+def test_a_field_of_the_context_that_was_not_asked_for_is_named_in_a_note(change):
     class Unasked(Processor):
         def process(self, logits, context):
-            return logits - context.length[:, None]
+            return change(logits, context)
 
     logits, context = start()
     chain = processors.load(Unasked())
@@ -853,3 +860,23 @@ def test_a_chain_is_made_of_plain_functions():
     chain = processors.load("temperature", debug=False)
     assert isinstance(chain, Chain)
     assert chain._steps[0] == chain["temperature"].process
+
+
+@pytest.mark.parametrize(
+    ("handle", "instead"), [([], "a tuple"), (set(), "a frozenset"), ({}, "a tuple of pairs"), (bytearray(), "bytes")]
+)
+@pytest.mark.parametrize("at_start", [True, False])
+def test_host_objects_that_can_be_changed_in_place_are_found_by_debug(handle, instead, at_start):
+    class Mutable(Processor):
+        compilable = False
+
+        def init_state(self, context):
+            return state.Rows([None] * (context.batch - 1) + [handle if at_start else None])
+
+        def process(self, logits, state):
+            return logits, type(state)([*state[:-1], handle])
+
+    logits, context = start()
+    chain = processors.load(Mutable(), debug=True)
+    with pytest.raises(errors.StateMismatch, match=f"'Mutable'.* a {type(handle).__name__} for row 1.*Keep {instead},"):
+        chain.process(logits, chain.init_state(context), context)

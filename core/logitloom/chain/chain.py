@@ -312,6 +312,7 @@ class Chain:
             rows.check_rows(states[-1], context.batch, link.label)
             if self.debug:
                 check_state_is_taken(link.processor, states[-1], link.label)
+                rows.check_handles(states[-1], link.label)
         return self.state(position, tuple(states))
 
     def branch_prompts(self, context: Context) -> list[list[list[int]]]:

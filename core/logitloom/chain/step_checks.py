@@ -6,6 +6,7 @@ of logits, of tokens and of the state.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,11 +127,9 @@ def note(error: BaseException, label: str, doing: str, context: Context) -> None
     if known and context.backend.has_values(context.step):
         steps = np.asarray(context.backend.to_numpy(context.step)).tolist()
         where = f"at step {', '.join(map(str, sorted(set(steps))))}"
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    unasked = context.length is None and "'NoneType'" in str(error)
-    unasked = unasked and place is not None and "context" in place.tb_frame.f_locals
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    own = [frame for frame in frames if not frame.f_globals.get("__name__", "").startswith("logitloom.chain.")]
+    unasked = context.length is None and "'NoneType'" in str(error) and any("context" in f.f_locals for f in own)
     remedy = " A field of the context is None unless 'needs' asks for it: needs = frozenset({'length'})."
     error.add_note(f"Raised by {doing} of the processor {label!r}, {where}.{remedy if unasked else ''}")
 

@@ -43,6 +43,7 @@ def checking_results(step: Step, link: Link) -> Step:
         before = [] if context.compiled else _inputs(logits, state, context)
         result = checked_result(step(logits, state, context), logits, link)
         rows.check_like(result[1], state, link.label)
+        rows.check_handles(result[1], link.label)
         if before:
             _check_values(result[0], before, link.label, context)
         return result

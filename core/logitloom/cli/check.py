@@ -79,7 +79,13 @@ def run(arguments: argparse.Namespace) -> int:
         records = [record for record in records if record.kind in suites.TESTED and record.installed]
     if arguments.backends is not None:
         _check_backends(arguments.backends)
-        records = [record for record in records if record.kind != "backends" or record.name in arguments.backends]
+        without = [record for record in records if record.kind == "backends" and record.name not in arguments.backends]
+        records = [record for record in records if record not in without]
+        if not records:
+            raise UnknownPlugin(
+                f"Nothing is left to check: --backend {arguments.backends[0]} leaves out the backend "
+                f"{without[0].name!r}. Add --backend {without[0].name}, or leave the option out."
+            )
     say(f"Checking {len(records)} plug-in{'s' if len(records) != 1 else ''} ...")
     started = time.monotonic()
     findings = suites.run(records, arguments.backends, _CheckProgress())
@@ -149,9 +155,10 @@ class _CheckProgress:
 
 def _check_backends(names: Sequence[str]) -> None:
     known = {record.name: record for record in registry.available("backends")}
+    installed = ", ".join(sorted(name for name, record in known.items() if record.installed))
     for name in names:
         if name not in known:
-            raise UnknownPlugin(f"There is no backend of the name {name!r}. Installed are: {', '.join(sorted(known))}.")
+            raise UnknownPlugin(f"There is no backend of the name {name!r}. Installed are: {installed}.")
         if not known[name].installed:
             raise PluginImportError(f"What the backend {name!r} requires is not installed: {known[name].remedy}.")
 
@@ -193,22 +200,21 @@ def _told(findings: Sequence[Finding], skipped: bool = False) -> str:
     for found in tested:
         for failure in found.failures:
             where = ", ".join(part for part in (failure.backend, failure.case) if part)
-            parts.append(
-                f"{styled('failed', 'red', sys.stdout)} {found.kind}/{found.name} {failure.check}"
-                f"{f' ({where})' if where else ''}\n  {failure.message}"
-            )
+            head = f"{styled('failed', 'red', sys.stdout)} {found.kind}/{found.name} {failure.check}"
+            lines = [f"{head} ({where})" if where else head, failure.message]
+            parts.append("\n  ".join([*lines, f"Usual causes: {failure.usually}"] if failure.usually else lines))
     left_out = [
         [f"{found.kind}/{found.name}", check, reason] for found in tested for check, reason in found.left_out.items()
     ]
     if left_out:
         parts.append(table(left_out, ["NOT CERTIFIED", "LEFT OUT BY ITS AUTHOR", "WHY"], sys.stdout))
     if skipped:
-        lines = [
+        rows = [
             [f"{found.kind}/{found.name}", check, str(count), reason]
             for found in tested
             for (check, reason), count in sorted(found.skips.items())
         ]
-        parts.append(table(lines, ["PLUG-IN", "DID NOT APPLY", "TIMES", "WHY"], sys.stdout) if lines else "")
+        parts.append(table(rows, ["PLUG-IN", "DID NOT APPLY", "TIMES", "WHY"], sys.stdout) if rows else "")
     untested = [[f"{found.kind}/{found.name}", found.untested] for found in findings if found.untested]
     if untested:
         parts.append(table(untested, ["NOT TESTED", "WHY"], sys.stdout))

@@ -174,7 +174,7 @@ def _check_name(kind: str, name: str) -> None:
         better = re.sub("[^a-z0-9]+", "_", name.lower()).strip("_")
         hint = f" Try {better!r}." if re.fullmatch("[a-z][a-z0-9_]*", better) and not keyword.iskeyword(better) else ""
         raise ScaffoldError(
-            f"{name!r} is no name for a {kind}: names are lower-case words joined by underscores, such as "
+            f"{name!r} cannot name a plug-in ({kind}): names are lower-case words joined by underscores, such as "
             f"'calm_down', and no Python keywords.{hint}"
         )
     if kind == "backend" and name in sys.stdlib_module_names:

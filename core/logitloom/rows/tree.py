@@ -20,6 +20,7 @@ from logitloom.errors import LogitloomError, StateMismatch
 __all__ = [
     "RowLeaf",
     "Rows",
+    "check_handles",
     "check_like",
     "check_rows",
     "concat",
@@ -301,6 +302,27 @@ def check_rows(state: State, rows: int, owner: str) -> None:
                 f"Processor {owner!r}: {path} has {_leaf_rows(leaf)} rows, but there are {rows} sequences. "
                 f"The leading axis of every leaf is the sequence."
             )
+
+
+#: Types of Python that can be changed in place, and what to keep in a state instead.
+_UNCHANGING: dict[type, str] = {list: "a tuple", set: "a frozenset", dict: "a tuple of pairs", bytearray: "bytes"}
+
+
+def check_handles(state: State, owner: str) -> None:
+    """Raise if a host object of a row can be changed in place: rows that were copied from it would change, too.
+
+    Raises:
+        StateMismatch: naming the leaf, the row and the type.
+    """
+    for path, leaf in leaves(state):
+        for row, handle in enumerate(leaf if isinstance(leaf, Rows) else ()):
+            instead = _UNCHANGING.get(type(handle))
+            if instead is not None:
+                raise StateMismatch(
+                    f"Processor {owner!r}: {path} holds a {type(handle).__name__} for row {row}, which can be changed "
+                    f"in place, and with it every row that was copied from this one. Keep {instead}, and let process "
+                    f"make a new one."
+                )
 
 
 def check_like(new: State, old: State, owner: str) -> None:

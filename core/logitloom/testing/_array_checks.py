@@ -27,7 +27,7 @@ class ArrayChecks(ProcessorSubject):
     def test_logits_keep_shape_dtype_device_and_library(self, backend: Backend, case: str, dtype: str) -> None:
         """What comes out is ``[rows, vocab]`` of the dtype, device and library of what went in, and no view of it.
 
-        float16 and bfloat16 give no not-a-number, and come close to what float32 gives.
+        None of them is +inf; float16 and bfloat16 give no not-a-number, and come close to what float32 gives.
         Troubleshooting: NumPy functions called on other libraries' arrays; Python numbers in arrays that widen half
         types; a state that holds the very array that is returned.
         """
@@ -46,6 +46,9 @@ class ArrayChecks(ProcessorSubject):
             assert backend.device_of(out) == backend.device_of(logits), "The logits moved to another device."
             plain = host(backend, out)
             assert not np.isnan(plain).any(), f"Step {step}: the logits have not-a-numbers."
+            assert not np.isposinf(plain).any(), (
+                f"Step {step}: the logits have +inf. To make a token certain, forbid all others with -inf."
+            )
             self._check_no_view(backend, out, logits, run.state)
             if dtype != "float32":
                 widened = backend.asarray(host(backend, logits).astype(np.float32))
@@ -112,6 +115,7 @@ class ArrayChecks(ProcessorSubject):
     def test_the_structure_of_the_state_is_fixed(self, backend: Backend, case: str) -> None:
         """Every state has the structure, shapes and dtypes that ``init_state`` made, and one row per sequence.
 
+        Host objects of a state are none that can be changed in place.
         Troubleshooting: make room for everything in ``init_state``; mark what is not used with -1.
         """
         chain = self.chain(case, backend)
@@ -119,9 +123,11 @@ class ArrayChecks(ProcessorSubject):
         first = run.state
         try:
             row_state.check_rows(first, 4, chain.labels[0])
+            row_state.check_handles(first, chain.labels[0])
             for _ in range(STEPS + 1):
                 run.step()
                 row_state.check_like(run.state, first, chain.labels[0])
+                row_state.check_handles(run.state, chain.labels[0])
         except StateMismatch as error:
             raise AssertionError(str(error)) from error
 
@@ -155,7 +161,8 @@ class ArrayChecks(ProcessorSubject):
     def test_no_value_is_read_back(self, backend: Backend, case: str) -> None:
         """In a compiled loop nothing is moved between host and device.
 
-        Troubleshooting: as for compilation; also ``backend.to_numpy`` or ``backend.asarray`` in ``process``.
+        Troubleshooting: ``backend.to_numpy`` or ``backend.asarray`` in ``process`` (upload tables in ``init_state``
+        with a ``HostTable``). If the processor works on host objects, declare ``compilable = False``.
         """
         if not self.declared(case, "compilable"):
             pytest.skip("the processor declares that it works on the host")

@@ -21,7 +21,8 @@ from logitloom.effect import Effect
 from logitloom.errors import IllegalToken
 from logitloom.host import options as opts
 from logitloom.host import registry
-from logitloom.processor import NEEDS, STAGES
+from logitloom.host.plugin_manager import HOOKS
+from logitloom.processor import NEEDS, STAGES, Processor
 from logitloom.testing._subject import STEPS, TOLERANCE, ProcessorSubject
 from logitloom.testing.conformance import host, same
 from logitloom.testing.row_operations import entered, operated
@@ -215,26 +216,35 @@ class DeclarationChecks(ProcessorSubject):
         and does not bear that forced tokens skip the model: declare ``sees_every_step``. If the check says that it is
         declared in vain, delete the declaration, or choose options under which past logits matter.
         """
-        chain, stories = self.chain(case, backend), self.stories(case)[:4]
-        run = self.run(chain, backend, stories)
-        state, differs = run.state, False
-        for age in range(STEPS + 1):
-            context, told = run.step_context(), [story.until(age) for story in stories]
-            expected = host(backend, chain.process(run.logits(), state, context)[0])
-            found = host(backend, run.step())
-            differs = differs or bool((np.abs(np.exp(found) - np.exp(expected)) > TOLERANCE).any())
-            other = [Story(story.prompt, story.seed + 1, story.blocks) for story in told]
-            blocks = [story.block(age - 1) for story in stories]
-            if age:
-                context = accepting(chain, run.context, blocks, other=True)
-            state = chain.process(stacked(backend, other, self.vocab_size, chain.branches), state, context)[1]
+        chain = self.chain(case, backend)
+        differs = self._differs_after(chain, case, backend, other=True)
         if chain.sees_every_step:
             assert differs, "The processor declares sees_every_step, but logits of past steps make no difference to it."
-        else:
-            assert not differs, (
+        elif differs:
+            assert not self._differs_after(chain, case, backend, other=False), (
+                "The processor gave other logits when it was given the same past once more: it keeps something outside "
+                "of its state, changes its inputs, or draws numbers that no seed decides."
+            )
+            raise AssertionError(
                 "Logits of past steps make a difference to the processor, so its state cannot be rebuilt from tokens. "
                 "Declare sees_every_step = True."
             )
+
+    def _differs_after(self, chain: Chain, case: str, backend: Backend, *, other: bool) -> bool:
+        """Whether a step gives something else after past steps with other logits, or with the same ones once more."""
+        stories = self.stories(case)[:4]
+        run = self.run(chain, backend, stories)
+        state, differs = run.state, False
+        for age in range(STEPS + 1):
+            context = run.step_context()
+            expected = host(backend, chain.process(run.logits(), state, context)[0])
+            found = host(backend, run.step())
+            differs = differs or bool((np.abs(np.exp(found) - np.exp(expected)) > TOLERANCE).any())
+            past = [Story(story.prompt, story.seed + int(other), story.until(age).blocks) for story in stories]
+            if age:
+                context = accepting(chain, run.context, [story.block(age - 1) for story in stories], other=other)
+            state = chain.process(stacked(backend, past, self.vocab_size, chain.branches), state, context)[1]
+        return differs
 
     def test_forced_tokens_are_the_only_legal_ones(self, backend: Backend, case: str) -> None:
         """Where ``forced_tokens`` tells a run, each of its tokens is the one that ``process`` allows.
@@ -274,9 +284,15 @@ class DeclarationChecks(ProcessorSubject):
         assert changed, f"With the options of case {case!r} nothing was changed in any story."
 
     def test_needs_are_declared(self, backend: Backend, case: str) -> None:
-        """With exactly what it declares in ``needs`` the processor runs, and its declarations are known ones."""
+        """With exactly what it declares in ``needs`` the processor runs, and its declarations are known ones.
+
+        No name is nearly that of a hook or of a declaration.
+        Troubleshooting: a field of the context is ``None`` unless ``needs`` asks for it.
+        """
         chain = self.chain(case, backend)
         link = chain.links[0]
+        for name, meant in _misspelt(type(link.processor)):
+            raise AssertionError(f"{name!r} is read by nobody. Write {meant!r}, or begin its name with '_'.")
         needs = set(link.declared("needs"))
         assert needs <= set(NEEDS), f"Unknown needs {sorted(needs - set(NEEDS))}; there are {', '.join(NEEDS)}."
         assert link.declared("stage") in STAGES, f"Unknown stage {link.declared('stage')!r}."
@@ -293,6 +309,20 @@ class DeclarationChecks(ProcessorSubject):
         run = self.run(bare, backend, self.stories(case)[:4], **give)
         for _ in range(3):
             run.step()
+
+
+def _misspelt(kind: type) -> Iterator[tuple[str, str]]:
+    """The attributes of a class that differ from a hook or a declaration in case, underscores or a plural only."""
+
+    def plainly(name: str) -> str:
+        return name.lower().replace("_", "").rstrip("s")
+
+    known = {plainly(name): name for name in (*HOOKS, *Processor.__annotations__)}
+    own = {name for base in kind.__mro__ if base not in (Processor, object) for name in vars(base)}
+    for name in sorted(own - {option.name for option in opts.declared(kind)}):
+        meant = known.get(plainly(name), name)
+        if not name.startswith("_") and meant not in own:
+            yield name, meant
 
 
 class OptionChecks(ProcessorSubject):

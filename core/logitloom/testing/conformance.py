@@ -124,10 +124,9 @@ def same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:
     if not np.all(agree):
         index = tuple(int(i) for i in np.argwhere(~agree)[0])
         count = int((~agree).sum())
-        raise AssertionError(
-            f"{what}: {count} of {agree.size} values differ, first at {list(index)}: {a[index]!r} instead of "
-            f"{b[index]!r}."
-        )
+        nothing = ", which equals nothing" if a[index] != a[index] and b[index] != b[index] else ""
+        where = f"{count} of {agree.size} values differ, first at {list(index)}: " if a.shape else ""
+        raise AssertionError(f"{what}: {where}{a[index]} instead of {b[index]}{nothing}.")
 
 
 def host_leaves(backend: Backend, tree: Any) -> list[tuple[str, Any]]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
+import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,13 +45,15 @@ class Failure:
         check: its name.
         backend: on which backend; empty if the check needs none.
         case: with which options; empty likewise.
-        message: what it said.
+        message: what it said, with the notes of the chain: which processor, and when.
+        usually: what causes such a failure as a rule; empty if the check does not say.
     """
 
     check: str
     backend: str
     case: str
     message: str
+    usually: str = ""
 
 
 @dataclass
@@ -289,9 +293,12 @@ class _CheckRecorder:
             message = printable(str(error)).partition("\nassert ")[0].strip() or type(error).__name__
             if not isinstance(error, AssertionError):
                 message = f"{type(error).__name__}: {message}"
+            # Notes of the chain; hypothesis has some, too.
+            notes = [printable(each) for each in getattr(error, "__notes__", ()) if each.startswith("Raised by ")]
+            message = "\n  ".join([message, *notes])
             more = [str(value) for name, value in told.items() if name != "backend"]
             check = item.name.partition("[")[0]
-            finding.failures.append(Failure(check, backend, ", ".join(more), message))
+            finding.failures.append(Failure(check, backend, ", ".join(more), message, _usually(item)))
 
 
 def _reason(report: pytest.TestReport) -> str:
@@ -301,6 +308,13 @@ def _reason(report: pytest.TestReport) -> str:
         return str(expected) or "expected to fail"
     because = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return because.removeprefix("Skipped: ")
+
+
+def _usually(item: pytest.Item) -> str:
+    """What the docstring of a check names as the usual cause of its failure."""
+    doc = inspect.cleandoc(getattr(getattr(item, "function", None), "__doc__", None) or "")
+    told = " ".join(doc.partition("Troubleshooting: ")[2].partition("\n\n")[0].split())
+    return re.sub(r"(?::\w+:)?`+([^`]+)`+", r"'\1'", told)
 
 
 def _by_author(item: pytest.Item) -> bool:

@@ -72,6 +72,34 @@ def test_failures_are_told_and_give_another_exit_code(mixing: str, capsys: pytes
     out = capsys.readouterr().out
     assert re.search(r"processors +mixing +\d+ ok +\d+ of \d+ failed", out)
     assert "failed processors/mixing test_rows_are_independent (numpy, default)\n  Row " in out
+    assert "\n  Usual causes: a result uses the index of a row, other rows (a maximum without 'axis=-1')," in out
+
+
+def test_an_error_of_a_processor_comes_with_the_note_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Unasked(Processor):
+        """Reads what it does not ask for."""
+
+        def process(self, logits: Any, context: Any) -> Any:
+            return logits - context.length[:, None]
+
+    with_suite(monkeypatch, "unasked", Unasked)
+    try:
+        assert main(["check", "unasked"]) == 1
+    finally:
+        processors.unregister("unasked")
+    said = capsys.readouterr().out
+    assert (
+        "Raised by process of the processor 'unasked', before the first token. A field of the context is None" in said
+    )
+
+
+def test_a_backend_that_the_option_leaves_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("logitloom.cli.check._check_backends", lambda names: None)
+        assert main(["check", "backends/numpy", "--backend", "torch"]) == 1
+    assert "--backend torch leaves out the backend 'numpy'. Add --backend numpy, or" in capsys.readouterr().err
 
 
 def test_a_false_promise_to_keep_the_order_is_told(

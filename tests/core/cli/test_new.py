@@ -101,7 +101,7 @@ def test_names_that_the_code_needs_itself_are_refused(tmp_path: Path, kind: str,
 
 @pytest.mark.parametrize("name", ["", "1st", "Calm", "calm-down", "class", "_calm", "calm_", "calm__down", "a b", "ä"])
 def test_names_that_will_not_do_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ScaffoldError, match="is no name for a processor"):
+    with pytest.raises(ScaffoldError, match=r"cannot name a plug-in \(processor\)"):
         write("processor", name, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -15,6 +15,7 @@ import pytest
 from logitloom import BIAS, MASK, PENALTY, SCALE, TRUNCATION, Array, Context, Effect, Processor, load_backend, option
 from logitloom.arrays.backend import NEG_INF
 from logitloom.arrays.row_operations import DIVIDE, RowOperation
+from logitloom.rows.tree import Rows
 from logitloom.testing import ProcessorConformance
 from tests.core.testing.failing import SKIPPED, checks_of, failure
 
@@ -506,6 +507,34 @@ class NeedingSilently(Sound):
 
 
 @breaks("test_needs_are_declared")
+class OfAMisspeltHook(Sound):
+    def text_ends(self, state: Array, context: Context) -> None:
+        """Nobody asks."""
+
+
+@breaks("test_needs_are_declared")
+class OfAMisspeltDeclaration(Sound):
+    need = frozenset({"history"})
+
+
+@breaks("test_logits_keep_shape_dtype_device_and_library")
+class MakingCertain(Sound):
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        return np.where(np.arange(logits.shape[-1]) == 2, np.float32("inf"), logits), state
+
+
+@breaks("test_the_structure_of_the_state_is_fixed")
+class KeepingSets(Sound):
+    compilable = False
+
+    def init_state(self, context: Context) -> Any:
+        return Rows([set() for _ in range(context.batch)])
+
+    def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
+        return context.backend.add(logits, -self.amount), state
+
+
+@breaks("test_needs_are_declared")
 class OfNoStage(Sound):
     stage = "afterwards"  # type: ignore[assignment]
 
@@ -628,6 +657,17 @@ def test_failures_say_what_where_and_what_to_expect() -> None:
     assert message.startswith("Row ")
     assert "compared with the same row alone: " in message
     assert " instead of " in message
+
+
+class DrawingAnew(Sound):
+    def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
+        return logits + np.random.default_rng().random(dtype=np.float32), state
+
+
+def test_a_processor_that_draws_anew_is_not_told_to_see_every_step() -> None:
+    message = str(run("test_tokens_alone_tell_the_state_unless_every_step_must_be_seen", DrawingAnew))
+    assert "when it was given the same past once more" in message
+    assert "sees_every_step" not in message.partition("\n")[0]
 
 
 def test_a_missing_processor_is_named() -> None:
