@@ -90,6 +90,7 @@ class TestCfg(GuidanceConformance):
         "two passes": {"scale": 1.6, "negative_prompt": [7, 3]},
         "one pass": {"scale": 1.6, "form": "one_pass", "negative_prompt": [7, 3]},
         "mixed": {"scale": 2.0, "mix": 0.3, "top_k": 5, "center": "conditional"},
+        "scheduled": {"schedule": [(2, 1.0), (4, 2.0)], "top_k": 5},
     }
 
 

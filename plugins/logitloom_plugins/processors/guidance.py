@@ -23,11 +23,12 @@ OWNER = "cfg"
 class Guidance(Processor):
     """Move the distribution from that of an unconditional branch towards, and beyond, that of the prompt.
 
-    ``out = log p_u + scale * (log p_c - log p_u)`` with ``p_c`` after the prompt and ``p_u`` after the unconditional
-    prompt, each followed by the same generated tokens. Above 1 the prompt counts more, between 0 and 1 less; at 1
-    the result is ``log p_c`` and nothing is computed for the other branch. With ``center="conditional"`` the sum
-    starts from ``log p_c``, so that 0 changes nothing. The result is not normalised again; where only each row's
-    distribution counts (``context.shift_free``) it may differ from the formula by a number per row.
+    ``out = log p_u + scale * (log p_c - log p_u)`` with ``p_c`` after the prompt and ``p_u`` after the
+    unconditional prompt, each followed by the same generated tokens. Above 1 the prompt counts more, between 0 and
+    1 less; at 1 the result is ``log p_c`` (of the ``top_k`` best tokens) and nothing is computed for the other
+    branch. With ``center="conditional"`` the sum starts from ``log p_c``, so that 0 changes nothing. The result is
+    not normalised again; where only each row's distribution counts (``context.shift_free``) it may differ from the
+    formula by a number per row.
 
     In the form ``two_pass`` the processor runs the model a second time and keeps the other branch's cache in its
     state; in the form ``one_pass`` the loop feeds both branches together and gives ``[2 * rows, vocab]`` logits. Both
@@ -162,12 +163,12 @@ class Guidance(Processor):
         """One pass of the other branch (in the two-pass form) and a weighted difference, normalised if need be."""
         backend = context.backend
         if self.neutral:
-            return self._unguided(logits, context), state
+            return self._selected(logits, logits, context), state
         weight = self._weight(self.scale) if self.schedule is None else self._scheduled(context)
         if isinstance(state, Branch):
             conditional, tokens = logits, _branch.accepted(context, int(logits.shape[0]))
             if self.schedule is not None and bool((backend.to_numpy(weight) == 1.0).all()):
-                return self._unguided(logits, context), _branch.defer(state, tokens)
+                return self._selected(logits, logits, context), _branch.defer(state, tokens)
             unconditional, state = _branch.advance(self._model(context), state, tokens, backend)
         else:
             conditional, unconditional = _branch.split(logits, context, OWNER)
@@ -179,12 +180,19 @@ class Guidance(Processor):
             # Interpolating with weights that sum to 1 is the same arithmetic, signs apart.
             guided = contrast(guided, conditional, 1.0 - self.mix, -self.mix, context, normalize=self.normalize)
         if self.top_k is not None:
-            threshold = backend.kth_largest(guided, min(self.top_k, guided.shape[-1]))
-            kept = self._unguided(conditional, context)
-            return backend.masked_fill(kept, guided < threshold, NEG_INF), state
+            return self._selected(conditional, guided, context), state
         return like(guided, logits, context), state
 
     # -- parts ---------------------------------------------------------------------------------------
+
+    def _selected(self, logits: Array, guided: Array, context: Context) -> Array:
+        """The conditional scores, of the ``top_k`` best tokens by their guided scores alone if the option is given."""
+        backend = context.backend
+        kept = self._unguided(logits, context)
+        if self.top_k is None:
+            return kept
+        threshold = backend.kth_largest(guided, min(self.top_k, guided.shape[-1]))
+        return backend.masked_fill(kept, guided < threshold, NEG_INF)
 
     def _unguided(self, logits: Array, context: Context) -> Array:
         normalize = not context.shift_free if self.normalize is None else self.normalize

@@ -92,6 +92,15 @@ def test_top_k_selects_by_guided_and_keeps_conditional_scores(backend: Backend, 
 
 
 @both_forms
+@pytest.mark.parametrize("neutral", [{"scale": 1.0}, {"schedule": [(0, 1.0), (4, 2.0)]}])
+def test_top_k_selects_where_nothing_is_guided_too(backend: Backend, form: str, neutral: dict[str, Any]) -> None:
+    c = [0.5, 1.0, 0.9, -INF]
+    expected = np.where([False, True, True, False], log_softmax(c), -INF)
+    found = guide(backend, c, [1.0, 0.0, 0.0, 0.0], form, top_k=2, **neutral)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@both_forms
 def test_the_mixture_interpolates_in_log_space(backend: Backend, form: str) -> None:
     scores = guided(C, U, 3.0)
     expected = 0.7 * log_softmax(scores) + 0.3 * log_softmax(C)
