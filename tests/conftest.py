@@ -6,7 +6,9 @@ environment promises. A promised backend that cannot be loaded fails; any other 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import functools
 import gc
 import os
 import re
@@ -103,12 +105,9 @@ def pytest_collection() -> Iterator[Any]:
         return (yield)
     finally:
         gc.freeze()
+        # Libraries find their objects when the interpreter ends, and pytest, which looks for cycles before, does not.
+        atexit.register(gc.unfreeze)
         gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    """Undo the freezing, so that libraries find their objects when the interpreter ends."""
-    gc.unfreeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -126,7 +125,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[Any]:
         if _is_repeated(metafunc, markers, case.params, seen):
             markers.add("exhaustive")
         case.marks.extend(getattr(pytest.mark, name).mark for name in sorted(markers - test))
-        if _is_chosen(metafunc.config, test | markers):
+        if _is_chosen(metafunc.config.option.markexpr, frozenset(test | markers)):
             chosen.append(case)
     # A test without any case would be one without parameters.
     metafunc._calls = chosen or metafunc._calls[:1]
@@ -147,11 +146,15 @@ def _markers(given: set[str], params: Mapping[str, Any]) -> set[str]:
     return given | libraries | {name for name, because in more.items() if because}
 
 
-def _is_chosen(config: pytest.Config, markers: set[str]) -> bool:
-    """Whether the expression after ``-m`` may choose a case; which ones are ``smoke`` is known when all are made."""
-    if not config.option.markexpr:
+@functools.cache
+def _is_chosen(given: str, markers: frozenset[str]) -> bool:
+    """Whether the expression after ``-m`` may choose a case; which ones are ``smoke`` is known when all are made.
+
+    Thousands of cases have the same markers.
+    """
+    if not given:
         return True
-    expression = Expression.compile(config.option.markexpr)
+    expression = Expression.compile(given)
     known = expression.evaluate(lambda name, **_: name in markers)
     return known or expression.evaluate(lambda name, **_: name in markers or name == "smoke")
 
