@@ -8,7 +8,7 @@ import functools
 import importlib
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -80,27 +80,33 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def found_in(folders: Sequence[Path], look: Callable[[Path], set[str]]) -> dict[str, set[str]]:
+    """What ``look`` finds in the modules of folders, by module; the others are left out."""
+    return {name_of(path): found for path in modules(*folders) if (found := look(path))}
+
+
 # -- imports ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", modules(CORE), ids=name_of)
-def test_core_imports_neither_plugins_nor_contrib(path):
-    assert not imported(path) & {"logitloom_plugins", "logitloom_contrib"}
+def test_core_imports_neither_plugins_nor_contrib():
+    assert found_in([CORE], lambda path: imported(path) & {"logitloom_plugins", "logitloom_contrib"}) == {}
 
 
-@pytest.mark.parametrize("path", modules(CORE), ids=name_of)
-def test_core_imports_no_array_library_but_numpy(path):
-    assert not imported(path) & ARRAY_LIBRARIES
+def test_core_imports_no_array_library_but_numpy():
+    assert found_in([CORE], lambda path: imported(path) & ARRAY_LIBRARIES) == {}
 
 
-@pytest.mark.parametrize("path", modules(PLUGINS), ids=name_of)
-def test_plugins_never_import_contrib(path):
-    assert "logitloom_contrib" not in imported(path)
+def test_plugins_never_import_contrib():
+    assert found_in([PLUGINS], lambda path: imported(path) & {"logitloom_contrib"}) == {}
 
 
-@pytest.mark.parametrize("path", modules(FOLDERS["processors"]), ids=name_of)
-def test_processors_are_written_for_no_array_library(path):
-    assert not imported(path) & ARRAY_LIBRARIES
+def test_processors_are_written_for_no_array_library():
+    assert found_in([FOLDERS["processors"]], lambda path: imported(path) & ARRAY_LIBRARIES) == {}
+
+
+def test_array_libraries_that_are_imported_are_found():
+    backends = found_in([FOLDERS["backends"]], lambda path: imported(path) & ARRAY_LIBRARIES)
+    assert {"torch", "mlx", "jax"} <= set().union(*backends.values())
 
 
 @pytest.mark.parametrize("path", modules(CONTRIB / "example-processor" / "src"), ids=name_of)
@@ -169,9 +175,9 @@ def test_names_of_core_are_found_wherever_they_stand():
     }
 
 
-@pytest.mark.parametrize("path", modules(PLUGINS, CONTRIB), ids=name_of)
-def test_plugins_and_contrib_use_documented_names_of_core(path):
-    assert names_of_core(nodes_in(path)) - documented().keys() == set(), (
+def test_plugins_and_contrib_use_documented_names_of_core():
+    listed = documented().keys()
+    assert found_in([PLUGINS, CONTRIB], lambda path: names_of_core(nodes_in(path)) - listed) == {}, (
         "list them in docs/reference.md, or do without them"
     )
 
@@ -345,11 +351,11 @@ def test_names_of_processors_are_found_wherever_they_stand(source, named):
     assert processors_named(nodes_of(source)) == named
 
 
-@pytest.mark.parametrize("path", modules(CORE), ids=name_of)
-def test_core_names_no_processor(path):
+def test_core_names_no_processor():
     """Core asks for the processor of a task (``registry.role``); its words that are names, too, mean something else."""
-    if name_of(path) != LISTS_BUILT_INS:
-        assert processors_named(nodes_in(path)) == OTHER_MEANINGS.get(name_of(path), set())
+    named = found_in([CORE], lambda path: processors_named(nodes_in(path)))
+    del named[LISTS_BUILT_INS]
+    assert named == OTHER_MEANINGS
 
 
 #: Functions that take the name of a plug-in.
@@ -373,9 +379,8 @@ def test_names_of_plugins_in_calls_are_found():
     assert plugins_named(nodes_of(code)) == {"llama"}
 
 
-@pytest.mark.parametrize("path", modules(CORE), ids=name_of)
-def test_core_loads_no_plugin_by_name(path):
-    assert plugins_named(nodes_in(path)) == set()
+def test_core_loads_no_plugin_by_name():
+    assert found_in([CORE], lambda path: plugins_named(nodes_in(path))) == {}
 
 
 #: The floors of contrib, from the ground up.
