@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 #: Whether this is the environment ``exhaustive``.
 EXHAUSTIVE = os.environ.get("LOGITLOOM_EXHAUSTIVE", "") not in ("", "0")
@@ -16,3 +17,13 @@ def first(count: int, cases: Iterable[Any]) -> list[Any]:
     """Cases for ``parametrize``; those after the first ``count`` are exhaustive. A tuple is several arguments."""
     given = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=[pytest.mark.exhaustive] if n >= count else []) for n, case in enumerate(given)]
+
+
+def some(count: int) -> int:
+    """How many of ``count`` random cases run: one in four by default, but no fewer than five."""
+    return count if EXHAUSTIVE else max(min(count, 5), count // 4)
+
+
+def examples(count: int) -> settings:
+    """Marks a test of hypothesis: how many examples it has, of which ``some`` run."""
+    return settings(max_examples=some(count))

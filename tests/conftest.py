@@ -29,6 +29,7 @@ from hypothesis import settings
 from logitloom import load_backend
 from logitloom.arrays.backend import Backend
 from logitloom.errors import LogitloomError
+from tests.cases import EXHAUSTIVE
 from tests.oracles.model_files import gguf_read_once
 
 HERE = Path(__file__).parent
@@ -43,6 +44,8 @@ LIBRARIES = tuple(name for name in BACKENDS if name != "numpy")
 PACKAGES = ("llguidance", "xgrammar")
 #: Libraries on which the first case of a suite of the kit is tried; ``exhaustive`` tries the others.
 FIRST_CASE = ("jax", "mlx", "torch")
+#: Of the checks of a suite, one of how many is made on NumPy with a case that is not the first, in turn likewise.
+FURTHER = 3
 #: How many cases of another test are tried on a library, but in ``exhaustive``.
 FIRST_PARAMETERS = {"jax": 1}
 #: Of the checks of a suite on a library, one of how many, in turn over the suites.
@@ -62,7 +65,7 @@ MISSING = re.compile(
 #: Beginnings of reasons that have nothing to do with Python packages, or with one that has its own environment.
 ELSEWHERE = ("vLLM", "Chromium", "Graphviz's program", "the test data", "the package llama_cpp", "the package vllm")
 
-settings.register_profile("logitloom", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("logitloom", derandomize=True, deadline=None, max_examples=25 if EXHAUSTIVE else 10)
 settings.load_profile("logitloom")
 
 # Chains check what processors return; the environment that runs the tests blocks nothing.
@@ -197,8 +200,9 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
     Of a test that is marked ``long``, with each library and package, one of each four: the first of the first four, the
     second of the next, and so on, so that the values of several parameters take turns.
 
-    NumPy makes every check of the kit with every case. Other libraries, which compile or dispatch each operation, make
-    checks with the first case of a suite: one of ``TURNS``, in turn over the suites, so that suites together make all.
+    NumPy makes every check of the kit with the first case of a suite, and one of ``FURTHER`` with each further case.
+    Other libraries, which compile or dispatch each operation, make checks with the first case: one of ``TURNS``. They
+    do so in turn over the suites, so that suites together make all.
     JAX compiles each operation for each shape: of every second other test, the first case runs there.
 
     Args:
@@ -215,10 +219,13 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
         four, place = divmod(seen[needs], LONG)
         seen[needs] += 1
         return place != four % LONG
+    if cases is not None and "case" in params:
+        is_first = params["case"] == next(iter(cases))
+        if library is None:
+            return not is_first and crc32(params["case"].encode(), turn) % FURTHER != 0
+        return not is_first or turn % TURNS.get(library, 1) != 0
     if library is None:
         return False
-    if cases is not None and "case" in params:
-        return turn % TURNS.get(library, 1) != 0 or params["case"] != next(iter(cases))
     seen[library] += 1
     is_other_turn = turn % OTHER_TURNS.get(library, 1) != 0
     return is_other_turn or seen[library] > FIRST_PARAMETERS.get(library, seen[library])
