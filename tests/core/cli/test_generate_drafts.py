@@ -55,6 +55,7 @@ DRAFTS: dict[str, list[str]] = {
 @pytest.mark.parametrize("name", DRAFTS)
 @pytest.mark.parametrize("constraint", [[], ["--regex", r"(ab|cd)[a-f]{4}-(go )*xyz"]], ids=["free", "regex"])
 @pytest.mark.parametrize("stream", [[], ["--stream"]], ids=["whole", "stream"])
+@pytest.mark.long
 def test_drafts_leave_the_text_as_it_is(
     capsys: pytest.CaptureFixture[str], name: str, constraint: list[str], stream: list[str]
 ) -> None:

@@ -81,6 +81,7 @@ STEERING = ["\x1b[2J", "\x1b]52;c;aGk=\x07", "\x9b31m", "\r", "\b", "\x00", "\x7
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
 @pytest.mark.parametrize("text", STEERING)
+@pytest.mark.long
 def test_a_models_text_does_not_steer_a_terminal(text: str, stream: list[str], monkeypatch: Any, capsys: Any) -> None:
     command = ["generate", "a", *RAW, "--choice", f"a{text}b\tc\nd", "--max-tokens", "60", *stream]
     terminal = Terminal()

@@ -217,7 +217,7 @@ def test_input_that_is_no_text_is_no_traceback(locale: str, monkeypatch: pytest.
 
 def test_an_encoding_without_a_character_is_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    (tmp_path / "é.json").write_text("{}")
+    (tmp_path / "é.json").write_text('{"type": "null"}')
     done = ran("validate", str(tmp_path / "é.json"))
     assert done.returncode == 0, done.stderr
     assert "\\xe9.json" in done.stdout

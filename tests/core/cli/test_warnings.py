@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logitloom import load_backend
+from logitloom.cli import validate
 from logitloom.cli.main import main
 from logitloom.errors import LogitloomWarning
 from tests.core.cli.toy import WORDS, Toy
@@ -69,6 +70,9 @@ def test_a_warning_that_python_was_told_to_raise_is_an_error(register: Callable[
 
 @pytest.mark.parametrize("command", [["validate", '{"propertys": {}}'], [*RAW, "--json-schema", '{"propertys": {}}']])
 @pytest.mark.filterwarnings("default")
-def test_commands_that_load_a_chain_several_times_warn_once(capsys: Any, command: list[str]) -> None:
+def test_commands_that_load_a_chain_several_times_warn_once(
+    capsys: Any, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validate, "_COUNTING_SECONDS", 0.05)
     main(command)
     assert capsys.readouterr().err.count("The schema has the unknown keyword 'propertys'") == 1
