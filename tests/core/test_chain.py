@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import MASK, PENALTY, Chain, Context, Effect, Processor, errors, hookimpl, option, processors
 from logitloom.generation.dead_ends import closing_processor
 from logitloom.rows import tree as state
+from tests.cases import examples
 
 VOCAB = 7
 NEG_INF = float("-inf")
@@ -701,6 +702,7 @@ def test_debugging_finds_infinite_logits():
         (lambda x, s: (x > 0, s), "got float32 logits and returned bool"),
     ],
 )
+@pytest.mark.long
 def test_logits_of_another_form_are_found_without_debugging(change, text, first, later):
     logits, context = start()
     chain = processors.load(*first, returning(change), *later, debug=False)
@@ -796,7 +798,7 @@ def everything():
     )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.data())
 def test_rows_in_any_order_are_processed_as_each_alone(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 2**31)))

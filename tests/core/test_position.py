@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, Processor, processors
 from logitloom.chain import positions
 from logitloom.errors import InvalidContext
 from logitloom.rows import tree as state
+from tests.cases import examples
 
 ROWS = st.integers(1, 4)
 TOKENS = st.lists(st.integers(0, 9), max_size=3)
@@ -36,7 +37,7 @@ def buffer(rows, capacity):
     return out
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.data())
 def test_histories_are_those_of_a_naive_book_keeper(data):
     prompts = data.draw(st.lists(TOKENS, min_size=1, max_size=4))

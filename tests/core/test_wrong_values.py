@@ -59,6 +59,7 @@ ROWS = {"fewer rows": 1, "more rows": 3, "no rows": 0}
 
 @pytest.mark.parametrize("wrong", LOGITS)
 @pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.long
 def test_wrong_logits_are_refused(name: str, wrong: str) -> None:
     chain, _, state, context = begun(name)
     given, part = LOGITS[wrong]
@@ -364,6 +365,7 @@ def test_any_number_of_seconds_is_taken_or_refused_in_a_sentence(name: str, seco
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(("name", "option"), numbers_of_all())
+@pytest.mark.long
 def test_no_number_that_an_option_takes_ruins_a_row(name: str, option: str, dtype: Any) -> None:
     taken = 0
     for value in EXTREMES:

@@ -28,6 +28,7 @@ def test_it_is_discovered_as_a_distribution() -> None:
 
 @pytest.mark.parametrize("nesting", NESTINGS)
 @pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.long
 def test_masks_forced_tokens_and_text_ends_are_those_of_the_built_in(name: str, nesting: str) -> None:
     chains = loaded(name, nesting, WORDS)
     dice = np.random.default_rng(5)

@@ -56,6 +56,7 @@ def calls(suite: Any, chain: Any, moves: int) -> list[Any]:
 @pytest.mark.parametrize("nesting", NESTED)
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.long
 def test_every_call_of_an_engine_gets_the_logits_of_the_built_in(suite: Any, name: str, nesting: str) -> None:
     try:
         ours, theirs = (calls(suite, chain, 3) for chain in loaded(name, nesting, VOCABULARY))

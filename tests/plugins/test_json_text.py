@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Vocabulary, processors
@@ -16,6 +16,7 @@ from logitloom.generation import Generator, Multinomial
 from logitloom.generation.partial_values import Partial, Path
 from logitloom_contrib.llama import random_model
 from logitloom_plugins.json_text.json_reader import JsonReader
+from tests.cases import examples
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda part: st.lists(part, max_size=4) | st.dictionaries(st.text(), part, max_size=4))
@@ -63,7 +64,7 @@ def check_consistent(partial: Partial, whole: dict[Path, Any], completed: set[Pa
 
 
 @given(TEXTS, st.data())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_every_prefix_is_consistent_with_the_whole(text: str, data: st.DataObject) -> None:
     value = json.loads(text)
     whole = parts(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import (
@@ -27,6 +27,7 @@ from logitloom.automata import (
     union,
 )
 from logitloom.errors import BudgetExceeded, OptionError
+from tests.cases import examples
 
 PATTERNS = ["a", "b*", "(ab)*", "a|b", "[ab]{2}", "é|a", ".*", "[^a]*", "a?b?", "", "(?!)", "(a|é)*b", "b+a"]
 LANGUAGES = st.sampled_from(PATTERNS)
@@ -38,7 +39,7 @@ def accepted(dfa: Dfa) -> set[str]:
 
 
 @pytest.mark.long
-@settings(max_examples=60)
+@examples(60)
 @given(LANGUAGES, LANGUAGES)
 def test_products_are_the_operations_on_sets(one: str, two: str) -> None:
     a, b = compile_pattern(one), compile_pattern(two)
@@ -49,7 +50,7 @@ def test_products_are_the_operations_on_sets(one: str, two: str) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=60)
+@examples(60)
 @given(LANGUAGES, LANGUAGES)
 def test_the_laws_of_de_morgan_hold_as_equal_tables(one: str, two: str) -> None:
     a, b = compile_pattern(one), compile_pattern(two)
@@ -60,7 +61,7 @@ def test_the_laws_of_de_morgan_hold_as_equal_tables(one: str, two: str) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=60)
+@examples(60)
 @given(LANGUAGES, LANGUAGES, LANGUAGES)
 def test_concatenation_distributes_over_union(one: str, two: str, three: str) -> None:
     a, b, c = map(compile_pattern, (one, two, three))
@@ -70,7 +71,7 @@ def test_concatenation_distributes_over_union(one: str, two: str, three: str) ->
     assert concatenation(concatenation(a, b), c).fingerprint == concatenation(a, b, c).fingerprint
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(LANGUAGES, st.integers(0, 3), st.integers(0, 3) | st.none())
 def test_repetition_is_the_counted_quantifier(pattern: str, least: int, more: int | None) -> None:
     most = None if more is None else least + more
@@ -79,7 +80,7 @@ def test_repetition_is_the_counted_quantifier(pattern: str, least: int, more: in
     assert repeat(compile_pattern(pattern), least, most).fingerprint == expected.fingerprint
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(LANGUAGES)
 def test_star_and_optional_are_the_quantifiers(pattern: str) -> None:
     dfa = compile_pattern(pattern)

@@ -245,6 +245,7 @@ def test_a_number_that_leads_outside_a_table_is_never_used(tmp_path: Path, array
     ],
     ids=["missing", "floats", "int16", "shorter", "an axis more", "longer", "empty", "a scalar", "texts"],
 )
+@pytest.mark.long
 def test_arrays_of_another_form_are_built_anew(tmp_path: Path, array: str, change: Any) -> None:
     built = AutomatonCache(directory=tmp_path).pattern(PATTERN, mixed())
     (path,) = tmp_path.iterdir()

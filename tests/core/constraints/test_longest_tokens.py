@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import TokenAutomaton, compile_pattern
 from logitloom.constraints import Constraint, LongestTokens
 from logitloom.vocabulary import Vocabulary
+from tests.cases import examples
 
 
 def texts(constraint: Constraint, longest: int) -> set[bytes]:
@@ -33,7 +34,7 @@ def test_a_shorter_token_that_leads_elsewhere_stays() -> None:
     assert LongestTokens(automaton).row(automaton.start()).tolist() == [1, 2]
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.sampled_from(["n(a|b)", "nab|nba", "a(ab|b)*n?", "(nab)+", "na{1,3}b", "nn(a|bb)a", "(na|nb)(ab|n)"]),
     st.sets(st.text("nab", min_size=2, max_size=4), max_size=8),
@@ -44,7 +45,7 @@ def test_the_same_texts_can_be_written(pattern: str, tokens: set[str]) -> None:
     assert texts(LongestTokens(automaton), 8) == texts(automaton, 8)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.sampled_from(["n(a|b)", "nab|nba", "(nab)+", "na{1,3}b", "nn(a|bb)a", "(na|nb)(ab|n)"]),
     st.sets(st.text("nab", min_size=1, max_size=4), min_size=3, max_size=8),

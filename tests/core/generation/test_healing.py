@@ -184,6 +184,7 @@ def test_a_stream_shows_nothing_of_the_prompt(chain: str) -> None:
 
 @pytest.mark.parametrize("strategy", [Greedy(), Multinomial(2)], ids=["greedy", "sampling"])
 @pytest.mark.parametrize("chain", sorted(CHAINS))
+@pytest.mark.long
 def test_drafts_change_nothing(chain: str, strategy: Any) -> None:
     plain = generator(*CHAINS[chain], strategy=strategy)
     drafts = load_candidates("prompt_lookup", {})

@@ -114,6 +114,7 @@ def decoded_alone(made: Generator, prompt: list[int], seed: int) -> tuple[list[i
 @pytest.mark.parametrize("strategy", [Greedy(), Multinomial()], ids=["greedy", "sampling"])
 @pytest.mark.parametrize("chain", ["none", "penalty", "stateful", "every step"])
 @pytest.mark.parametrize("ban", BANS)
+@pytest.mark.long
 def test_rows_go_back_as_the_definition_says(ban: str, chain: str, strategy: Any) -> None:
     made = generator(BANS[ban], chain, strategy=strategy)
     for g, prompt, seed in zip(made(PROMPTS, seed=3), PROMPTS, rng.row_seeds(3, 3).tolist(), strict=True):

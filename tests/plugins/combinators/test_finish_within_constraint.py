@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import AhoCorasick, Budget, DenseAutomaton, TokenAutomaton, compile_pattern
@@ -17,6 +17,7 @@ from logitloom.constraints import FINISHED, ConstraintMemory, LongestTokens, Sta
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.combinators import FinishWithin
+from tests.cases import examples
 
 WORDS = Vocabulary([b"", b"a", b"b", b"c", b"ab", b"ca", b"abc", b"bb"], eos=[0])
 #: ``b`` and ``c`` only come in longer tokens.
@@ -50,7 +51,7 @@ def nearest_end(constraint, state, most=40):
     return None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pattern=patterns, vocabulary=st.sampled_from([WORDS, FEW]))
 def test_the_distance_to_an_end_is_exact(pattern, vocabulary):
     try:
@@ -66,7 +67,7 @@ def test_the_distance_to_an_end_is_exact(pattern, vocabulary):
                 assert found == nearest_end(constraint, constraint.advance(state, token))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pattern=patterns, more=st.integers(0, 4), vocabulary=st.sampled_from([WORDS, FEW]))
 def test_exactly_the_tokens_are_allowed_with_which_a_text_still_fits(pattern, more, vocabulary):
     try:
@@ -117,7 +118,7 @@ def walk(constraint, dice, most):
     return tokens, False
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(pattern=patterns, more=st.integers(0, 6), seed=st.integers(0, 99), longest=st.booleans(), lifted=st.booleans())
 def test_every_random_text_is_finished_and_matches(pattern, more, seed, longest, lifted):
     inner = automaton(pattern, EVERY)
@@ -130,7 +131,7 @@ def test_every_random_text_is_finished_and_matches(pattern, more, seed, longest,
     assert re.fullmatch(pattern, EVERY.decode(tokens))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(pattern=patterns, seed=st.integers(0, 99))
 def test_the_bound_of_a_lifted_automaton_is_kept_by_some_token(pattern, seed):
     constraint = lift(automaton(pattern, EVERY).automaton(), EVERY)

@@ -14,7 +14,7 @@ import pytest
 from logitloom import Vocabulary, processors
 from logitloom.constraints import Constraint
 from logitloom.errors import OptionError
-from tests.cases import first
+from tests.cases import EXHAUSTIVE, first, some
 from tests.core.automata.vocabularies import tekken
 from tests.plugins.combinators.languages import PHRASES, TRIGGERS, Node, accepts, drawn, spec
 
@@ -25,6 +25,8 @@ PAIRS = Vocabulary(
 FEW = Vocabulary([b"", b"a", b"b", b";", b"1", b"a;", b";b"], eos=[0], name="few")
 #: Most tokens of a text before it is led to its end.
 _TOKENS = 14
+#: The length of the texts that are all tried.
+_TRIED = 5 if EXHAUSTIVE else 4
 
 
 def combination(node: Node, vocabulary: Vocabulary) -> Constraint | None:
@@ -110,7 +112,7 @@ def check_walks(seeds: range, vocabulary: Vocabulary, walks: int) -> None:
 @pytest.mark.parametrize("vocabulary", [BYTES, PAIRS], ids=["bytes", "pairs"])
 @pytest.mark.long
 def test_every_finished_text_is_accepted(vocabulary: Vocabulary, part: int) -> None:
-    check_walks(range(50 * part, 50 * part + 50), vocabulary, walks=2)
+    check_walks(range(50 * part, 50 * part + some(50)), vocabulary, walks=2)
 
 
 @pytest.mark.extras
@@ -124,7 +126,7 @@ def test_a_walk_finds_the_tokens_that_end_sections_as_reading_them_one_by_one_do
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walked = 0
-    for seed in range(30 * part, 30 * part + 30):
+    for seed in range(30 * part, 30 * part + some(30)):
         node = drawn(random.Random(seed), 3)
         read, found = combination(node, PAIRS), combination(node, PAIRS)
         if read is None or found is None:
@@ -173,7 +175,7 @@ def test_masks_of_combinations_beside_constraints_equal_brute_force(seed: int) -
     both = ("both", (*inner[:-1], True), ("bad_words", tuple(draw.choice(PHRASES))))
     node = ("until", draw.choice(TRIGGERS), both, ("free",), draw.random() < 0.5)
     if combination(node, FEW) is None:
-        assert not [s for s in sequences(5) if accepts(node, [FEW.token_bytes[token] for token in s])]
+        assert not [s for s in sequences(_TRIED) if accepts(node, [FEW.token_bytes[token] for token in s])]
     check_masks(node)
 
 
@@ -182,11 +184,11 @@ def check_masks(node: Node) -> None:
     constraint = combination(node, FEW)
     if constraint is None:
         return
-    complete = [s for s in sequences(5) if accepts(node, [FEW.token_bytes[token] for token in s])]
+    complete = [s for s in sequences(_TRIED) if accepts(node, [FEW.token_bytes[token] for token in s])]
     completable = {tokens[:n] for tokens in complete for n in range(len(tokens) + 1)}
     ends = set(complete)
     states: dict[tuple[int, ...], Any] = {(): constraint.start()}
-    for tokens in sequences(3):
+    for tokens in sequences(_TRIED - 2):
         if tokens not in states:
             continue
         state = states[tokens]
@@ -208,7 +210,7 @@ def check_masks(node: Node) -> None:
 
 def test_masks_hold_what_advance_takes() -> None:
     """Over bytes and pairs, the token set of a state is what leads somewhere."""
-    for seed in range(60):
+    for seed in range(some(60)):
         draw = random.Random(seed)
         constraint = combination(drawn(draw, 2, texts=False), PAIRS)
         state: Any = None if constraint is None else constraint.start()

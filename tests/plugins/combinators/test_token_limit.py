@@ -54,6 +54,7 @@ def constraint(name: str) -> Any:
 
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("more", [0, 1, 7])
+@pytest.mark.long
 def test_random_texts_are_complete_within_each_number_of_tokens(name: str, more: int) -> None:
     inner = constraint(name)
     least = inner.least_tokens(inner.start())
@@ -80,6 +81,7 @@ def test_random_texts_are_complete_within_each_number_of_tokens(name: str, more:
 
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("strategy", [Greedy(), Multinomial(), BeamSearch(beams=3)], ids=["greedy", "sample", "beams"])
+@pytest.mark.long
 def test_the_limit_of_the_loop_is_kept(name: str, strategy: Any) -> None:
     inner = constraint(name)
     least = inner.least_tokens(inner.start())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, processors
@@ -21,6 +21,7 @@ from logitloom_plugins.grammars.context_free import ContextFreeGrammar, pruned
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.recogniser import Recogniser, _measured_in_rounds
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
+from tests.cases import examples
 from tests.core.automata.vocabularies import mixed, smollm2
 from tests.plugins.grammars.languages import ENGINES, NODES, RECURSIVE, allowed, engine, language, vocabulary
 
@@ -42,7 +43,7 @@ def reached(recogniser: Recogniser, text: str) -> Any:
 
 
 @given(grammar=GRAMMARS)
-@settings(max_examples=60)
+@examples(60)
 def test_random_grammars_have_exactly_their_texts_and_the_shortest_completions(grammar: ContextFreeGrammar) -> None:
     recogniser, texts = Recogniser(ByteRules(grammar, range(256))), language(grammar, "ab", 6)
     for text in TEXTS:
@@ -60,7 +61,7 @@ def test_random_grammars_have_exactly_their_texts_and_the_shortest_completions(g
 
 
 @given(grammar=GRAMMARS, text=st.text("ab", max_size=12))
-@settings(max_examples=100)
+@examples(100)
 def test_a_completion_counts_down_and_bounds_hold(grammar: ContextFreeGrammar, text: str) -> None:
     rules = ByteRules(grammar, range(256))
     recogniser = Recogniser(rules)
@@ -102,7 +103,7 @@ def fewest(completions: Recogniser, words: Vocabulary, most: int) -> int | None:
 
 
 @given(grammar=GRAMMARS)
-@settings(max_examples=30)
+@examples(30)
 def test_tokens_are_few(grammar: ContextFreeGrammar) -> None:
     """At most one more than the fewest, in these grammars: the shortest text by bytes may have more tokens."""
     least = TokenCompletions(grammar, AB, AB.size).least(NOTHING_READ)
@@ -147,7 +148,7 @@ def test_every_text_of_an_engine_is_finished(engine: Any, vocabulary: Vocabulary
 @pytest.mark.extras
 @pytest.mark.parametrize("name", ENGINES)
 @given(grammar=GRAMMARS, seed=st.integers(0, 99))
-@settings(max_examples=25)
+@examples(25)
 def test_random_grammars_are_finished_on_engines(name: str, grammar: ContextFreeGrammar, seed: int) -> None:
     pytest.importorskip(name, reason=f"the package {name} is not installed")
     made = load_plugin("grammars", name)().context_free(grammar, max_items=50_000)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import compile_pattern
@@ -20,6 +20,7 @@ from logitloom.host.registry import load_plugin
 from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.grammars.context_free import RuleChoice, pruned
 from logitloom_plugins.grammars.gbnf import parse_gbnf
+from tests.cases import examples
 from tests.core.automata.vocabularies import mixed, smollm2
 from tests.oracles.walk import walked
 from tests.plugins.grammars.languages import (
@@ -105,7 +106,7 @@ def test_random_letters_are_accepted_exactly_if_recognised(engine: Any, label: s
 @pytest.mark.extras
 @pytest.mark.parametrize("name", ENGINES)
 @given(rules=st.tuples(NODES, NODES, NODES))
-@settings(max_examples=40)
+@examples(40)
 def test_random_grammars_have_exactly_their_texts(name: str, rules: tuple[str, str, str]) -> None:
     pytest.importorskip(name, reason=f"the package {name} is not installed")
     grammar = parse_gbnf(f'root ::= {rules[0]} | "ba"\nx ::= {rules[1]}\ny ::= {rules[2]}')

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from logitloom import processors
 from logitloom.errors import UnsupportedGrammar
 from logitloom_plugins.grammars.context_free import pruned, unnested
 from logitloom_plugins.grammars.gbnf import parse_gbnf
+from tests.cases import examples
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.grammars.languages import BRACKETS, NODES, are_brackets, language
 
@@ -105,7 +106,7 @@ def test_long_lines_are_shown_in_part() -> None:
 
 
 @given(root=NODES, one=NODES, other=NODES)
-@settings(max_examples=100)
+@examples(100)
 def test_repetitions_within_repetitions_are_taken_away_and_no_text_is(root: str, one: str, other: str) -> None:
     grammar = pruned(parse_gbnf(f'root ::= ({root} | x)* | (y | "b"+ | ({one})+)+ "a"\nx ::= {one} | y\ny ::= {other}'))
     assert language(unnested(grammar), "ab", 5) == language(grammar, "ab", 5)

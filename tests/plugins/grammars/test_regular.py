@@ -135,7 +135,7 @@ def texts_of(grammar: ContextFreeGrammar, longest: int) -> set[str]:
             return known[grammar.start]
 
 
-@settings(max_examples=300 if EXHAUSTIVE else 60)
+@settings(max_examples=300 if EXHAUSTIVE else 30)
 @given(root=NODES, other=NODES)
 def test_random_grammars_have_their_texts(root: Node, other: Node) -> None:
     grammar = pruned(ContextFreeGrammar({"root": root, "other": other}, "root"))

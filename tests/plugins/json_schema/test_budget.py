@@ -9,12 +9,13 @@ import warnings
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.errors import LogitloomError
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
+from tests.cases import examples
 from tests.plugins.json_schema.test_hostile import HOSTILE
 
 SECONDS = 0.4
@@ -102,7 +103,7 @@ def test_the_clock_is_read_for_every_listed_array(monkeypatch: pytest.MonkeyPatc
     assert read[0] > 3 * 700
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 10**9), st.integers(1, 3))
 def test_random_schemas_end_in_time(seed: int, depth: int) -> None:
     check_time(made_up(random.Random(seed), depth))

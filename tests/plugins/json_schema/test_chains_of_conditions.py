@@ -44,6 +44,7 @@ def is_valid(cases: list[list[Any]], required: tuple[bool, ...], last: dict[str,
 )
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("cases", CASES)
+@pytest.mark.long
 def test_verdicts_are_those_of_one_condition_after_the_other(
     cases: list[list[Any]], late: bool, last: dict[str, Any]
 ) -> None:

@@ -120,6 +120,7 @@ def test_required_members_are_written_without_a_search(policy: str, monkeypatch:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.long
 def test_every_beginning_has_a_completion_that_counts_down(name: str, policy: str) -> None:
     schema = automaton(name, policy, random.Random(name).choice(["any", "minimal", "ascii"]))
     dice = random.Random(f"{name} {policy}")

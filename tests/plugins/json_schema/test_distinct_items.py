@@ -22,6 +22,7 @@ from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.value_counts import values_of
 from logitloom_plugins.json_schema.values.numbers import number_of
+from tests.cases import EXHAUSTIVE
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.numbered_tokens import NumberedTokens
 from tests.plugins.json_schema.random_texts import random_text
@@ -92,6 +93,7 @@ FEW: list[tuple[Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("schema", "values"), FEW)
+@pytest.mark.long
 def test_every_beginning_of_a_valid_text_may_be_written_and_nothing_else(schema: Any, values: list[Any]) -> None:
     texts = {json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() for value in values}
     beginnings = {text[:size] for text in texts for size in range(len(text) + 1)}
@@ -241,7 +243,7 @@ def test_masks_are_those_of_brute_force(schema: Any) -> None:
     vocabulary = mixed()
     tokens = NumberedTokens(compile_schema(schema), vocabulary)
     rnd = random.Random(1)
-    for _ in range(3):
+    for _ in range(3 if EXHAUSTIVE else 1):
         reached = tokens.start
         for _ in range(35):
             allowed = tokens.mask(reached)

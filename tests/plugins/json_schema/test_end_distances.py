@@ -36,6 +36,7 @@ def reached(automaton: MooreMachine) -> list[set[int]]:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("or_more", [False, True])
+@pytest.mark.long
 def test_distances_are_those_of_texts(pattern: str, or_more: bool) -> None:
     automaton = MooreMachine.of(compile_ecma(pattern), ())
     distances = EndDistances(automaton, LIMIT, or_more)

@@ -56,6 +56,7 @@ def schemas() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("schema", schemas(), ids=json.dumps)
+@pytest.mark.long
 def test_verdicts_masks_and_completions_are_those_of_the_keywords(schema: dict[str, Any]) -> None:
     machine = compile_schema(schema)
     wrong = [text for text in TEXTS if accepts(machine, json.dumps(text)) != holds(schema, text)]

@@ -164,6 +164,7 @@ def test_the_texts_are_those_of_valid_objects(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.long
 def test_the_tokens_are_those_with_which_a_text_can_be_completed(case: str) -> None:
     schema = CASES[case][0]
     texts = sorted(all_texts(constraint_of(schema, BYTES)))

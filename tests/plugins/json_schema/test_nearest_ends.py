@@ -21,6 +21,7 @@ from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import Output
+from tests.cases import some
 
 PATTERNS = [r"^(\w+ ){0,40}$", "(a|b)*a(a|b){5}", r"^\S+@\S+\.\w{2,9}$", "^é{3,}x", "^(?:[A-Za-z0-9+/]{4})*$"]
 PATTERNS += [".{10}", "^a+$", "[^x]{65}", "^(ab|cde)*$", "^(日本|x){2,9}$"]
@@ -73,7 +74,7 @@ def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
     if content is None:
         return
     (label,) = content.found
-    for _ in range(12):
+    for _ in range(some(12)):
         state, count = visited(content, dice)
         searched = next((text for text, _ in several(content, state, 1, 1, None, count, label, [0])), None)
         found = text_to_end(content, columns_of(content.automaton), state, count)
@@ -99,6 +100,7 @@ def test_the_shortest_string_of_a_list_is_that_of_its_automaton(listed: list[str
 
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
 def test_the_farthest_end_is_that_of_some_state(pattern: str, bounds: dict[str, int]) -> None:
     content = content_of({"type": "string", "pattern": pattern, **bounds})
     if content is None:
@@ -136,6 +138,7 @@ def test_a_text_is_read_off_the_states_without_a_question_for_each_byte(
 
 @pytest.mark.parametrize("bounds", [*BOUNDS, {}], ids=str)
 @pytest.mark.parametrize("pattern", [*PATTERNS, "", "a|b"])
+@pytest.mark.long
 def test_contents_end_alike_after_numbers_of_characters_that_are_alike(pattern: str, bounds: dict[str, int]) -> None:
     content, dice = content_of({"type": "string", "pattern": pattern, **bounds}), random.Random(pattern)
     if content is None:

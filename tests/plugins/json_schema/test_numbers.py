@@ -37,6 +37,7 @@ def holds(schema: dict[str, Any], text: str) -> bool:
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 @pytest.mark.parametrize("mantissa", ["1", "-7", "2.5", "-1.25"])
+@pytest.mark.long
 def test_every_exponent_that_is_printed_is_read(schema: dict[str, Any], mantissa: str) -> None:
     machine = compile_schema({"type": "number", **schema}, SchemaOptions(integers="any"))
     for exponent in [*range(0, 330), 999, 1000, 3070]:

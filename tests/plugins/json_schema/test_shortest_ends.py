@@ -103,6 +103,7 @@ def visited(machine: Machine, dice: random.Random) -> set[Position]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.long
 def test_a_search_through_the_moves_finds_texts_as_long_as_the_specialised_ones(name: str, policy: str) -> None:
     machine = compile_schema(SCHEMAS[name], SchemaOptions(Whitespace(policy, 2), "minimal"))
     general, specialised = Completions(machine, {}), Completions(machine)

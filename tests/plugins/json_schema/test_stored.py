@@ -27,6 +27,7 @@ from logitloom_plugins.json_schema.grammar import satisfiability
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.values import ecma_pattern, formats, moore_machine, numbers, strings
+from tests.cases import some
 
 SCHEMAS: dict[str, Any] = {
     "numbers": {"oneOf": [{"multipleOf": 3}, {"minimum": 7, "maximum": 19.5}]},
@@ -151,7 +152,7 @@ def test_a_forged_file_breaks_nothing(name: str, tmp_path: Path) -> None:
     content = checked(format, path.read_bytes())
     assert content is not None
     tree = decode(content, backend_of(np.empty(0)), packages=("logitloom_plugins",))
-    for _ in range(60):
+    for _ in range(some(60)):
         path.write_bytes(with_checksum(format, encode(_forged(tree, dice))))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

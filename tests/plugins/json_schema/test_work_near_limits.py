@@ -26,6 +26,7 @@ from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.tokens import bounds, content_walk
 from logitloom_plugins.json_schema.tokens import token_distances as distances
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
+from tests.cases import EXHAUSTIVE
 
 _DICE = random.Random(0)
 _SYLLABLES = [a + b for a in "bcdfg" for b in "aeiou"]
@@ -104,6 +105,7 @@ def constraint_of(schema: Any, vocabulary: Vocabulary = WORDS) -> SchemaConstrai
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.long
 def test_a_part_of_a_bound_tells_which_tokens_a_limit_allows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a search leaves tokens out, the ids within a limit are found without the whole bound on what they need."""
     monkeypatch.setattr(distances, "_MOST_WORK", 2000)
@@ -326,7 +328,7 @@ def test_names_that_make_no_difference_are_counted_together(
     schema = {"type": "object", **JUDGED[name]}
     together, alone = (SchemaConstraint(SchemaAutomaton(compile_schema(schema, options)), words) for _ in range(2))
     dice = random.Random(name)
-    for _ in range(4):
+    for _ in range(4 if EXHAUSTIVE else 1):
         state: Any = together.start()
         for _ in range(12):
             ids, needed = together.least_after(state)

@@ -17,6 +17,7 @@ from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.tokens import content_walk, doubtful_tokens, token_walk
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
+from tests.cases import EXHAUSTIVE
 from tests.core.automata.vocabularies import mixed
 from tests.plugins.json_schema.test_work_near_limits import HOSTILE, WORDS
 
@@ -87,7 +88,7 @@ def visited(constraint: SchemaConstraint, seed: int, steps: int = 9) -> list[Any
 @pytest.mark.long
 def test_bounded_masks_are_sound_and_do_not_depend_on_what_is_remembered(name: str, work: int) -> None:
     exact, used, other = (constraint_of(name) for _ in range(3))
-    states = [state for seed in range(2) for state in visited(exact, seed)]
+    states = [state for seed in range(2 if EXHAUSTIVE else 1) for state in visited(exact, seed)]
     whole = masks(exact, states)
     with bounded(work):
         expected = masks(used, states)
@@ -103,6 +104,7 @@ def test_bounded_masks_are_sound_and_do_not_depend_on_what_is_remembered(name: s
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.long
 def test_masks_below_the_bound_are_those_of_single_tokens(name: str) -> None:
     constraint = constraint_of(name, mixed())
     for state in visited(constraint, 3, 5):

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, load_backend, processors
@@ -53,6 +53,7 @@ from logitloom.vocabulary import Vocabulary
 from logitloom_plugins.backends._host_buffer import HostBuffer
 from logitloom_plugins.backends._host_rows import mask_host_rows
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+from tests.cases import examples
 from tests.core.automata.lift.test_token_automaton import PRACTICAL
 from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.patterns.test_pattern import supported
@@ -178,7 +179,7 @@ SOME_SETS = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(sets=st.sets(SOME_SETS, max_size=5), data=st.data())
 def test_classes_of_characters_and_the_table_of_their_bytes(sets: set[HighSet], data: st.DataObject) -> None:
     ordered = tuple(sorted(sets, key=lambda each: each.ranges))

@@ -52,6 +52,7 @@ def test_processors_of_logits_are_the_same_after_pickling(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", SPECS)
+@pytest.mark.long
 def test_constraints_are_the_same_after_pickling(label: str) -> None:
     chain = processors.load(SPECS[label], tokenizer=WORDS)
     expected = first_steps(chain, WORDS.size)

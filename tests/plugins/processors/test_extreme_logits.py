@@ -46,6 +46,7 @@ def extreme_chains(name: str, option: str) -> list[tuple[float, Any]]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("name", "option"), numbers_of_all())
+@pytest.mark.long
 def test_the_largest_logits_stay_numbers(name: str, option: str, dtype: str, backend: Backend) -> None:
     if not hasattr(backend.xp, dtype):
         pytest.skip(f"{backend.name} has no {dtype}")

@@ -103,6 +103,7 @@ def test_backends_allow_the_same(backend: Backend, name: str) -> None:
 
 @pytest.mark.parametrize("name", [*SPECS, "pairs"])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.long
 def test_forced_tokens_are_those_of_masks_with_one_token(name: str, seed: int) -> None:
     # The pattern forces two tokens, and the limit what comes after them.
     spec = ("regex", {"pattern": "(c{2,5})+d", "finish_within": 4}) if name == "pairs" else None

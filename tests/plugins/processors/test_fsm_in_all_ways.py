@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Backend, load_backend
 from logitloom.errors import IllegalToken
 from logitloom.rows import tree as state
+from tests.cases import examples
 from tests.plugins.processors.constraining import (
     SPECS,
     WIDTH,
@@ -129,7 +130,7 @@ def test_the_state_is_one_number_per_row(backend: Backend, label: str) -> None:
 
 @LABELS
 @given(seed=st.integers(0, 10_000), cut=st.integers(0, STEPS))
-@settings(max_examples=20)
+@examples(20)
 @pytest.mark.long
 def test_forced_tokens_are_the_rows_with_one_allowed_token(label: str, seed: int, cut: int) -> None:
     backend = load_backend("numpy")

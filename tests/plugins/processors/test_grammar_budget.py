@@ -9,12 +9,13 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Vocabulary, processors
 from logitloom.errors import BudgetExceeded, LogitloomError
 from logitloom.masks.kernels import load_kernels
+from tests.cases import examples
 
 pytestmark = pytest.mark.extras
 
@@ -112,7 +113,7 @@ def made_up(dice: random.Random) -> str:
     return "\n".join(["root ::= r0", *ends])
 
 
-@settings(max_examples=10)
+@examples(10)
 @given(st.integers(0, 10**9))
 def test_random_grammars_end_in_time(seed: int) -> None:
     for engine in ENGINES:

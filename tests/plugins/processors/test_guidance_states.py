@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Backend, Chain, Context, load_backend, processors
 from logitloom.generation import BeamSearch, Generator
 from logitloom.rows import tree as state
 from logitloom_contrib.llama import random_model
+from tests.cases import examples
 from tests.oracles.guidance import greedy_guided, guided_uncached, uncached
 from tests.oracles.toy_model import ToyModel
 from tests.plugins.processors.test_guidance_decoding import VOCAB, model_on, reference
@@ -58,7 +59,7 @@ def agree(model: Any, scores: np.ndarray, rows: list[Row]) -> None:
     np.testing.assert_allclose(scores, np.stack([row.scores(model) for row in rows]), atol=1e-4, rtol=0)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data(), toy=st.booleans())
 def test_rows_moved_in_any_way_keep_their_branch(data: st.DataObject, toy: bool) -> None:
     model: Any = ToyModel(load_backend("numpy"), vocab=VOCAB) if toy else reference()

@@ -60,6 +60,7 @@ def run(backend: Backend, specs: Any, logits: list[np.ndarray], **more: Any) -> 
 
 @pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("kind", ["plain", "ties", "holes", "few"])
+@pytest.mark.long
 def test_results_are_those_of_whole_rows(backend: Backend, name: str, kind: str) -> None:
     for rows in (1, 3):
         logits = [rows_of(kind, rows, seed) for seed in range(3)]

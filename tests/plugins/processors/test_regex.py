@@ -6,13 +6,14 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Backend, Context, backend_of, load_backend, processors
 from logitloom.automata import compile_pattern, default_cache
 from logitloom.automata.lift import token_automaton
 from logitloom.errors import BudgetExceeded, LogitloomError, NeedsNotMet, OptionError, UnsupportedPattern
+from tests.cases import examples
 from tests.core.automata.pattern_strategies import TEXTS, patterns
 from tests.core.automata.vocabularies import smollm2
 from tests.plugins.processors.constraining import WIDTH, WORDS, automaton_of, begin, random_walk, step
@@ -42,7 +43,7 @@ def test_end_of_sequence_is_allowed_exactly_after_full_matches(pattern: str, tex
 
 
 @given(pattern=patterns(anchors=False), seed=st.integers(0, 99))
-@settings(max_examples=15)
+@examples(15)
 def test_a_token_is_allowed_if_its_bytes_keep_the_text_completable(pattern: str, seed: int) -> None:
     backend = load_backend("numpy")
     try:

@@ -1,6 +1,6 @@
 """Two processes: a state of any built-in processor goes on in the other one as it would have gone on.
 
-Here from 24 random prefixes of each case; with ``LOGITLOOM_EXHAUSTIVE=1`` from 200.
+Here from 8 random prefixes of each case; with ``LOGITLOOM_EXHAUSTIVE=1`` from 200.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logitloom.errors import StateMismatch
 from tests.cases import EXHAUSTIVE
 from tests.plugins.processors import travelling
 
-ROWS = 200 if EXHAUSTIVE else 24
+ROWS = 200 if EXHAUSTIVE else 8
 ROOT = Path(__file__).parents[3]
 SUITES = travelling.suites()
 
@@ -82,6 +82,7 @@ def test_every_built_in_processor_is_among_them() -> None:
 
 
 @pytest.mark.parametrize(("name", "case"), KEYS)
+@pytest.mark.long
 def test_another_chain_refuses_it(crossed: Any, name: str, case: str) -> None:
     _, state, _ = crossed(name)[name, case]
     backend = load_backend("numpy")

@@ -57,6 +57,7 @@ CONSTRAINTS = [key for key in KEYS if SUITES[key.values].declared(key.values[1],
 
 
 @pytest.mark.parametrize(("name", "case"), CONSTRAINTS)
+@pytest.mark.long
 def test_a_record_knows_the_bytes_that_may_come_next(name: str, case: str) -> None:
     suite = SUITES[name, case]
     record, _, masked = recorded(suite, case)

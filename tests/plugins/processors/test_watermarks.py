@@ -18,7 +18,7 @@ from logitloom.generation import BeamSearch, Generator, Multinomial, candidates,
 from logitloom_plugins.watermarks.detection import binomial, gamma
 from logitloom_plugins.watermarks.keyed_context import hashes, seeds_of
 from logitloom_plugins.watermarks.mersenne import first_of_permutation
-from tests.cases import EXHAUSTIVE
+from tests.cases import EXHAUSTIVE, some
 from tests.oracles.toy_model import ToyModel
 from tests.plugins.processors.driving import apply, random_logits
 
@@ -180,7 +180,7 @@ def written(chain: Any, length: int, seed: int = 0, prompt: tuple[int, ...] = (1
 def test_p_values_of_unmarked_texts_are_uniform(label: str) -> None:
     name, options = MARKS[label]
     mark = processors.load((name, options))[name]
-    count = (10_000 if EXHAUSTIVE else 2_000) if label != "selfhash" else 1_000
+    count = (10_000 if EXHAUSTIVE else 1_000) if label != "selfhash" else 1_000
     vocab = 5000 if label in OF_NGRAMS else VOCAB
     texts = np.random.default_rng(9).integers(0, vocab, (count, 30)).tolist()
     p = np.sort([mark.detect(text, vocab_size=vocab).p_value for text in texts])
@@ -273,13 +273,13 @@ def test_marks_are_found_as_surely_as_those_of_transformers(torch: Any, label: s
 def test_over_keys_nothing_is_distorted(label: str) -> None:
     name, options = MARKS[label]
     p = np.asarray([[0.5, 0.25, 0.15, 0.1]], dtype=np.float32)
-    total, count = np.zeros(4), 1500
+    total, count = np.zeros(4), some(1500)
     for key in range(count):
         more = {"key": key} if label == "gumbel" else {"keys": [3 * key + 1, 3 * key + 2]}
         out = apply(load_backend("numpy"), (name, {**options, **more}), np.log(p), [[1, 2]])
         e = np.exp(out[0].astype(np.float64) - out[0].max())
         total += e / e.sum()
-    np.testing.assert_allclose(total / count, p[0], atol=0.045)
+    np.testing.assert_allclose(total / count, p[0], atol=1.75 / math.sqrt(count))
 
 
 @pytest.mark.parametrize("label", MARKS)
@@ -360,7 +360,7 @@ def test_the_mean_over_all_orders_is_the_original_distribution(alpha: float) -> 
 def test_over_contexts_and_keys_the_distribution_is_the_original(label: str) -> None:
     name, options = MARKS[label]
     p = np.asarray([0.45, 0.3, 0.15, 0.07, 0.03], dtype=np.float32)
-    total, rows, keys = np.zeros(5), 8000, 5
+    total, rows, keys = np.zeros(5), some(8000), 5
     prompts = [[row, 3 * row + 1] for row in range(rows)]
     for key in range(keys):
         logits = np.broadcast_to(np.log(p), (rows, 5))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import AhoCorasick, Budget, Match
 from logitloom.constraints import Ended
 from logitloom.errors import BudgetExceeded, OptionError
+from tests.cases import examples
 from tests.core.automata.vocabularies import small
 from tests.oracles.walk import walked
 
@@ -32,14 +33,14 @@ def naive(strings: list[str], text: bytes) -> Match | None:
 
 
 @pytest.mark.long
-@settings(max_examples=200)
+@examples(200)
 @given(STRINGS, TEXT)
 def test_the_first_match_is_that_of_a_naive_search(strings: list[str], text: str) -> None:
     assert AhoCorasick(strings).find(text) == naive(strings, text.encode())
 
 
 @pytest.mark.long
-@settings(max_examples=200)
+@examples(200)
 @given(STRINGS, TEXT, st.lists(st.integers(0, 20), max_size=4))
 def test_matches_are_found_across_pieces(strings: list[str], text: str, cuts: list[int]) -> None:
     data = text.encode()
@@ -54,7 +55,7 @@ def test_matches_are_found_across_pieces(strings: list[str], text: str, cuts: li
     assert found == naive(strings, data)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(STRINGS, TEXT)
 def test_the_automata_contain_avoid_and_stop(strings: list[str], text: str) -> None:
     finder = AhoCorasick(strings)

@@ -63,7 +63,7 @@ def is_alive_together(whole: Dfa, visited: LazyDfa, text: bytes) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=400 if EXHAUSTIVE else 75)
+@settings(max_examples=400 if EXHAUSTIVE else 37)
 @given(patterns(anchors=True), FLAGS, st.lists(TEXTS, min_size=1, max_size=8))
 def test_random_patterns_agree_with_re_and_the_whole_automaton(pattern: str, flags: int, texts: list[str]) -> None:
     try:
@@ -84,7 +84,7 @@ def test_repeats_in_repeats_in_repeats_agree_with_re(pattern: str, text: str) ->
 
 
 @pytest.mark.long
-@settings(max_examples=300 if EXHAUSTIVE else 60)
+@settings(max_examples=300 if EXHAUSTIVE else 30)
 @given(
     st.lists(
         st.tuples(

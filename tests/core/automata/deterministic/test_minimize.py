@@ -7,11 +7,12 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import Budget, Dfa, compile_pattern, minimize, union
 from logitloom.errors import BudgetExceeded
+from tests.cases import examples
 from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.patterns.test_pattern import supported
 
@@ -39,7 +40,7 @@ def states_told_apart(dfa: Dfa) -> int:
     return max(len(representatives), 1)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(patterns(anchors=True))
 def test_no_two_states_of_a_minimal_automaton_are_equivalent(pattern: str) -> None:
     if not supported(pattern, 0):

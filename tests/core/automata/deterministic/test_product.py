@@ -23,6 +23,7 @@ def pairs(first: Dfa, second: Dfa, needs: tuple[bool, bool]) -> module.ProductPa
 
 @pytest.mark.parametrize("needs", [*itertools.product((False, True), repeat=2)])
 @pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.long
 def test_pairs_read_one_by_one_are_those_of_arrays(pattern: str, needs: tuple[bool, bool]) -> None:
     for other in PATTERNS:
         dfas = compile_pattern(pattern), compile_pattern(other)

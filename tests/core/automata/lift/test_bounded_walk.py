@@ -18,6 +18,7 @@ from logitloom.automata.lift.visited import VisitedStates, WatchedStates
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import LiftedAutomaton, lift
 from logitloom.masks.kernels import load_kernels
+from tests.cases import EXHAUSTIVE
 from tests.core.automata.lift.test_runs import vocabulary
 
 MANY_STATES = [
@@ -144,7 +145,7 @@ def bounds(constraint: LiftedAutomaton, state: object) -> dict[int, int]:
 @pytest.mark.long
 def test_bounds_near_a_limit_are_sound_and_do_not_depend_on_what_is_remembered(pattern: str, work: int) -> None:
     exact, used = lifted(pattern), lifted(pattern)
-    states = [state for seed in range(2) for state in walk(exact, seed)]
+    states = [state for seed in range(2 if EXHAUSTIVE else 1) for state in walk(exact, seed)]
     limits = {"_MOST_WORK": work, "_MOST_WORK_NEAR": work}
     with mock.patch.multiple(module, **limits):
         expected = [bounds(lifted(pattern), state) for state in states]

@@ -211,7 +211,7 @@ def way(request, monkeypatch):
 @pytest.mark.usefixtures("way")
 class TestAgainstBruteForce:
     @pytest.mark.long
-    @settings(max_examples=150 if EXHAUSTIVE else 30)
+    @settings(max_examples=150 if EXHAUSTIVE else 15)
     @given(automata(), vocabularies(), st.booleans(), st.integers(0, 2), st.randoms(use_true_random=False))
     def test_masks_and_successors(self, automaton, vocabulary, restricts, padding, rng):
         width = vocabulary.size + padding

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import LazyDfa, TokenAutomaton, compile_pattern
@@ -23,6 +23,7 @@ from logitloom.constraints import lift as lifted
 from logitloom.errors import LogitloomError, UnsupportedPattern
 from logitloom.masks.kernels import load_kernels
 from logitloom.vocabulary import Vocabulary
+from tests.cases import examples
 from tests.core.automata.pattern_strategies import FLAGS, TEXTS, patterns
 from tests.core.automata.vocabularies import mixed
 
@@ -49,7 +50,7 @@ def vocabulary() -> Vocabulary:
 
 
 @pytest.mark.long
-@settings(max_examples=40)
+@examples(40)
 @given(st.one_of(st.sampled_from(COUNTED), patterns(anchors=True)), FLAGS, TEXTS, st.randoms(use_true_random=False))
 def test_every_text_of_a_run_is_read(pattern: str, flags: int, text: str, rng: random.Random) -> None:
     try:
@@ -103,7 +104,7 @@ def test_tokens_that_stay_in_a_loop_are_found_together(pattern: str) -> None:
     compare_successors(pattern, 0, pattern)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(patterns(anchors=True), FLAGS)
 def test_loops_change_no_state_after_a_token(pattern: str, flags: int) -> None:
     with contextlib.suppress(LogitloomError):
@@ -154,6 +155,7 @@ def test_masks_with_runs_equal_masks_without(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", [".*aby.*", r".*\w;x.*|é+", "(?s).*z.*", r"[^;]*ab(\D*)x", r"\W*(?:x.*y)?.*-", "ab.{0,9}"]
 )
+@pytest.mark.long
 def test_masks_of_whole_automata_are_those_of_single_tokens(pattern: str, kernels: bool) -> None:
     words, dfa = vocabulary(), compile_pattern(pattern)
     found = load_kernels() if kernels else None

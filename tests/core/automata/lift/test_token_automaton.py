@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom.automata import (
@@ -26,6 +26,7 @@ from logitloom.constraints import Ended
 from logitloom.contract import UNKNOWN
 from logitloom.errors import BudgetExceeded, VocabularyError
 from logitloom.vocabulary import Vocabulary
+from tests.cases import examples
 from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.patterns.test_pattern import supported
 from tests.core.automata.vocabularies import mixed, small, smollm2, tekken
@@ -103,7 +104,7 @@ def pair(dfa: Dfa, vocabulary: Vocabulary, extra: int = 5) -> tuple[Walk, Walk]:
 
 
 @pytest.mark.long
-@settings(max_examples=150)
+@examples(150)
 @given(patterns(anchors=True))
 def test_rows_of_random_patterns_are_those_of_brute_force(pattern: str) -> None:
     if not supported(pattern, 0) or compile_pattern(pattern).is_empty:
@@ -153,7 +154,7 @@ def test_texts_written_by_allowed_tokens_match(pattern: str) -> None:
             assert re.fullmatch(pattern, text), text
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.sampled_from(PRACTICAL), st.integers(0, 2**31))
 def test_steps_agree_with_walking_bytes(pattern: str, seed: int) -> None:
     lazy, eager = pair(compile_pattern(pattern), mixed())
@@ -177,7 +178,7 @@ def test_steps_agree_with_walking_bytes(pattern: str, seed: int) -> None:
             assert total[state, tables.token_class[token]] == expected % len(tables.next)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(PRACTICAL), st.integers(0, 2**31), st.booleans())
 def test_many_rows_step_as_single_ones(pattern: str, seed: int, large: bool) -> None:
     lazy, eager = pair(compile_pattern(pattern), mixed())
@@ -239,7 +240,7 @@ def reference_traps(automaton: Walk) -> dict[int, list[int]]:
     }
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     patterns(anchors=False),
     st.lists(st.sampled_from(["a", "b", "ab", "é", b"\xc3", "1 ", "\n", b"\xa9b", "A"]), max_size=6),
@@ -302,7 +303,7 @@ def test_a_forced_run_goes_on_to_its_end() -> None:
     assert walked(literal("a" * 50), small("a")).forced_tokens(0) == [2] * 50 + [0]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.sampled_from(PRACTICAL), st.integers(0, 1000))
 def test_forced_runs_are_what_rows_allow(pattern: str, seed: int) -> None:
     automaton = walked(compile_pattern(pattern), mixed())

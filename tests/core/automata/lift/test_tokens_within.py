@@ -6,7 +6,7 @@ import random
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from logitloom import Vocabulary
 from logitloom.automata import LazyDfa
@@ -20,6 +20,7 @@ from logitloom.automata.patterns import position_completions
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import LiftedAutomaton, lift
 from logitloom.errors import LogitloomError
+from tests.cases import examples
 from tests.core.automata.lift.test_runs import vocabulary
 from tests.core.automata.pattern_strategies import FLAGS, patterns
 
@@ -100,6 +101,7 @@ SPANS = [b"\xa9-", b"\xa9-ab", b"\x98b", b"\x9f\x98\x80ab", b"\x98\x80\xc3", b"-
 @pytest.mark.parametrize(
     "pattern", [".{0,30}-ab", "[^a]{2,20}b", ".{0,20}(?:ab|-b|😀b)", "é?.{3,9}-{1,9}[^x]a", "[x-é]{0,9}a-"]
 )
+@pytest.mark.long
 def test_tokens_that_end_within_characters(pattern: str, pieces: list[bytes]) -> None:
     """Other tokens may end the character and go on with the rest of the text."""
     words = Vocabulary([*SMALL.token_bytes, *pieces], eos=[0])
@@ -135,7 +137,7 @@ def test_tokens_within_characters_are_not_walked_where_they_lead_no_nearer(monke
     assert walked < more / 2
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(patterns(anchors=True), FLAGS)
 def test_the_tokens_within_a_limit_of_any_pattern(pattern: str, flags: int) -> None:
     try:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from logitloom.automata import Budget, compile_pattern
 from logitloom.automata.patterns.char_sets import category, literal
 from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedPattern
-from tests.cases import EXHAUSTIVE
+from tests.cases import EXHAUSTIVE, examples
 from tests.core.automata.pattern_strategies import ALPHABET, FLAGS, TEXTS, patterns
 
 SHORT_TEXTS = ["".join(t) for n in range(4) for t in itertools.product("ab\n 1é", repeat=n)]
@@ -52,20 +52,20 @@ def check(pattern: str, flags: int, texts: list[str]) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=400 if EXHAUSTIVE else 75)
+@settings(max_examples=400 if EXHAUSTIVE else 37)
 @given(patterns(anchors=False), FLAGS, st.lists(TEXTS, min_size=20, max_size=40))
 def test_random_patterns_agree_with_re(pattern: str, flags: int, texts: list[str]) -> None:
     check(pattern, flags, texts) if supported(pattern, flags) else assume(False)
 
 
 @pytest.mark.long
-@settings(max_examples=400 if EXHAUSTIVE else 75)
+@settings(max_examples=400 if EXHAUSTIVE else 37)
 @given(patterns(anchors=True), FLAGS, st.lists(TEXTS, min_size=20, max_size=40))
 def test_random_patterns_with_anchors_agree_with_re(pattern: str, flags: int, texts: list[str]) -> None:
     check(pattern, flags, texts) if supported(pattern, flags) else assume(False)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(patterns(anchors=True), FLAGS)
 def test_all_short_texts_agree_with_re(pattern: str, flags: int) -> None:
     check(pattern, flags, SHORT_TEXTS) if supported(pattern, flags) else assume(False)
@@ -89,6 +89,7 @@ def test_chosen_patterns_agree_with_re(pattern: str) -> None:
 
 @pytest.mark.parametrize("letter", "wdsWDS")
 @pytest.mark.parametrize("flags", [0, re.ASCII, re.IGNORECASE, re.ASCII | re.IGNORECASE])
+@pytest.mark.long
 def test_classes_hold_the_same_characters_as_in_re(letter: str, flags: int) -> None:
     chars = compile_pattern(f"\\{letter}", flags)
     oracle = re.compile(f"\\{letter}", flags)

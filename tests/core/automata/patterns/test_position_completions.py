@@ -9,7 +9,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from logitloom import Vocabulary
 from logitloom.automata import LazyDfa
@@ -22,6 +22,7 @@ from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import UNKNOWN, lift
 from logitloom.contract import TextTokens
 from logitloom.errors import LogitloomError
+from tests.cases import examples
 from tests.core.automata.pattern_strategies import FLAGS, TEXTS, patterns
 
 BYTES = Vocabulary(
@@ -48,7 +49,7 @@ def shortest(automaton: LazyDfa, state: Any) -> int | None:
     return None
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(patterns(anchors=False), FLAGS, TEXTS)
 def test_completions_are_shortest_texts_and_rests_of_each_other(pattern: str, flags: int, text: str) -> None:
     try:
@@ -92,7 +93,7 @@ def texts(pattern: str, flags: int, many: int) -> list[Any]:
         ]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(patterns(anchors=True), FLAGS)
 @example("(?:a.{0,9}){0,9}b|.{30}", 0)
 @example("[ab]{40}", 0)
@@ -156,6 +157,7 @@ def test_bounds_need_tokens_for_all_bytes_of_completions() -> None:
 
 @pytest.mark.parametrize("longest", [1, 2, 3])
 @pytest.mark.parametrize("pattern", ["(?:日{2,}x?){1,400}", "[😀-😂]{2,}(?:x{1,400}é?){0,90}", "a{3}é{0,3000}🙂{3}"])
+@pytest.mark.long
 def test_characters_may_be_longer_than_every_token(pattern: str, longest: int) -> None:
     words = Vocabulary([*BYTES.token_bytes[:257], *[b"a" * n for n in range(2, longest + 1)]], eos=[0])
     constraint = lift(lazy(pattern), words)
