@@ -219,7 +219,7 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
         four, place = divmod(seen[needs], LONG)
         seen[needs] += 1
         return place != four % LONG
-    if cases is not None and "case" in params:
+    if cases and "case" in params:
         is_first = params["case"] == next(iter(cases))
         if library is None:
             return not is_first and crc32(params["case"].encode(), turn) % FURTHER != 0
