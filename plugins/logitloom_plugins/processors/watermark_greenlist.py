@@ -112,7 +112,7 @@ class WatermarkGreenlist(Processor):
             vocab_size: columns of the logits.
         """
         seed = self._seed(ids if self.scheme == "selfhash" else ids[:-1])
-        return stands_among_first(seed, vocab_size, int(vocab_size * self.ratio), ids[-1])
+        return self._stands(seed, ids[-1], vocab_size)
 
     def detect(self, ids: Sequence[int], *, vocab_size: int, ignore_repeated: bool = True) -> Detection:
         """Look for the mark in a text.
@@ -120,8 +120,9 @@ class WatermarkGreenlist(Processor):
         Args:
             ids: the text's tokens; best without the prompt.
             vocab_size: columns of the logits of the model that wrote it (often more than the tokenizer has ids).
-            ignore_repeated: whether a token that follows the same context again counts once, as it must for the
-                p-value to be right. transformers counts it each time by default.
+            ignore_repeated: whether a token counts once for each list in which it was looked for, as it must for the
+                p-value to be right. Of several tokens of context one alone may decide the list, so those are fewer
+                than the n-grams. transformers counts each place by default, else each n-gram once.
 
         Raises:
             InvalidContext: these are not the ids of one text.
@@ -129,11 +130,15 @@ class WatermarkGreenlist(Processor):
         ids = text_ids(ids, vocab_size)
         count = self.width if self.scheme == "selfhash" else self.width + 1
         grams = [tuple(ids[i : i + count]) for i in range(len(ids) - count + 1)]
+        coins = [(self._seed(gram if self.scheme == "selfhash" else gram[:-1]), gram[-1]) for gram in grams]
         if ignore_repeated:
-            grams = list(dict.fromkeys(grams))
-        known = {gram: self.is_green(gram, vocab_size) for gram in set(grams)}
+            coins = list(dict.fromkeys(coins))
+        known = {coin: self._stands(*coin, vocab_size) for coin in set(coins)}
         chance = int(vocab_size * self.ratio) / vocab_size
-        return binomial(sum(known[gram] for gram in grams), len(grams), chance, ids)
+        return binomial(sum(known[coin] for coin in coins), len(coins), chance, ids)
+
+    def _stands(self, seed: int, token: int, vocab_size: int) -> bool:
+        return stands_among_first(seed, vocab_size, int(vocab_size * self.ratio), token)
 
     def _seed(self, ids: Sequence[int]) -> int:
         if self.scheme == "lefthash":

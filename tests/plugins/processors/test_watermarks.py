@@ -97,9 +97,12 @@ def test_either_detects_what_the_other_detects(
     text = written(chain, 40)
     wanted = peer(torch.tensor([text]), return_dict=True)
     found = chain["watermark_greenlist"].detect(text, vocab_size=VOCAB, ignore_repeated=ignore)
-    assert found.scored == int(wanted.num_tokens_scored[0])
-    assert round(found.mean * found.scored) == int(wanted.num_green_tokens[0])
-    assert found.statistic == pytest.approx(float(wanted.z_score[0]), rel=0.02)
+    if ignore and ours.get("width", 1) > 1:  # transformers counts one coin of several n-grams several times
+        assert found.scored <= int(wanted.num_tokens_scored[0])
+    else:
+        assert found.scored == int(wanted.num_tokens_scored[0])
+        assert round(found.mean * found.scored) == int(wanted.num_green_tokens[0])
+        assert found.statistic == pytest.approx(float(wanted.z_score[0]), rel=0.02)
     # Of a token that seeds its own list there are no more n-grams than tokens.
     assert found.statistic > 2 or (ignore and ours.get("width") == 1)
 
@@ -188,6 +191,27 @@ def test_p_values_of_unmarked_texts_are_uniform(label: str) -> None:
     distance = max(np.abs(steps - p).max(), np.abs(steps - 1 / count - p).max())
     assert distance < 1.63 / math.sqrt(count)  # Kolmogorov and Smirnov, at 1 %
     assert (p < 0.01).mean() == pytest.approx(0.01, abs=4 * math.sqrt(0.01 / count))
+
+
+def test_n_grams_that_one_list_decides_count_once() -> None:
+    mark = processors.load(("watermark_greenlist", {"width": 3}))["watermark_greenlist"]
+    text = [1, 2, 3, 9, 4, 5, 3, 9, 6, 3, 9]  # 9 comes after 3 three times, each time after other tokens
+    assert mark.detect(text, vocab_size=VOCAB).scored == len(text) - 3 - 2
+    assert mark.detect(text, vocab_size=VOCAB, ignore_repeated=False).scored == len(text) - 3
+
+
+@pytest.mark.parametrize("options", [{"width": 3}, {"scheme": "selfhash", "width": 2}])
+@pytest.mark.exhaustive
+def test_false_positives_of_texts_with_frequent_tokens_are_as_many_as_the_p_value_says(options: dict[str, Any]) -> None:
+    dice, vocab, p = np.random.default_rng(3), 300, []
+    often = 1 / np.arange(1, vocab + 1) ** 1.1
+    for _ in range(100):
+        key = int(dice.integers(1, 2**31))
+        mark = processors.load(("watermark_greenlist", {"key": key, **options}))["watermark_greenlist"]
+        for _ in range(4):
+            text = dice.permutation(vocab)[dice.choice(vocab, 60, p=often / often.sum())]
+            p.append(mark.detect(text, vocab_size=vocab).p_value)
+    assert np.mean(np.asarray(p) < 0.05) == pytest.approx(0.05, abs=4 * math.sqrt(0.05 / len(p)))
 
 
 @pytest.mark.parametrize("label", MARKS)
