@@ -62,6 +62,8 @@ class Walk:
         self.folder = home / "logitloom"
         self.site = home / "site"
         self.said: list[tuple[list[str], str]] = []
+        #: Whether the distribution that is installed is older than its files; pip's -e spares a newcomer that.
+        self.is_changed = False
         self.folder.mkdir()
         core = str(Path(logitloom.__file__).parent.parent)
         path = os.pathsep.join([str(self.site), core, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
@@ -81,7 +83,7 @@ class Walk:
             text = file.read_text(encoding="utf-8")
             assert text.count(step.before) == 1, f"{step.before!r} stands {text.count(step.before)} times in {file}"
             file.write_text(text.replace(step.before, step.after), encoding="utf-8")
-            self._install()  # pip's -e does it for a newcomer
+            self.is_changed = True
         elif step[0] == "cd":
             self.folder = (self.folder / step[1]).resolve()
         elif step[0] == "mkdir":
@@ -90,6 +92,8 @@ class Walk:
             if step[-2:] == ["-e", ".[test]"]:
                 self._install()
         elif step[0] in ("pytest", "logitloom") or step[:2] == ["python", "-c"]:
+            if self.is_changed:
+                self._install()
             module = {
                 "pytest": ["-m", "pytest", "-q", "-p", "no:cacheprovider"],
                 "logitloom": ["-m", "logitloom"],
@@ -104,6 +108,7 @@ class Walk:
     def _install(self) -> None:
         how = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--upgrade"]
         self._run(["-m", "pip", *how, "--target", str(self.site), "."])
+        self.is_changed = False
 
     def _run(self, arguments: list[str]) -> str:
         command, more = [sys.executable, *arguments], {"cwd": self.folder, "env": self.environment}
