@@ -64,7 +64,7 @@ def check_consistent(partial: Partial, whole: dict[Path, Any], completed: set[Pa
 
 
 @given(TEXTS, st.data())
-@examples(80)
+@examples(40)
 def test_every_prefix_is_consistent_with_the_whole(text: str, data: st.DataObject) -> None:
     value = json.loads(text)
     whole = parts(value)

@@ -121,9 +121,9 @@ def test_every_generator_saves_passes_of_the_target(name: str, chain: str, monke
         made = replace(made, **own)
     drafting = replace(generator, candidates=made, on_round=statistics.add)
     # One row at a time: a pass is saved when all rows of a batch gain more than one token.
-    in_groups(drafting, range(20), 1)
+    in_groups(drafting, range(some(40)), 1)
     with_drafts = drafting.model.calls
     generator.model.calls = 0
-    in_groups(generator, range(20), 1)
+    in_groups(generator, range(some(40)), 1)
     assert statistics.accepted > 0
     assert with_drafts < generator.model.calls

@@ -27,8 +27,13 @@ ROOT = Path(__file__).parents[3]
 SUITES = travelling.suites()
 
 
-#: The cases; those on an engine are marked.
-KEYS = [pytest.param(*key, marks=[pytest.mark.extras] if key[0] in travelling.ON_ENGINES else []) for key in SUITES]
+#: The cases that travel, by default one in four of those on engines, which are marked, and one in four of the others.
+TRAVELLERS = [
+    key
+    for on_engines in (False, True)
+    for key in [key for key in SUITES if (key[0] in travelling.ON_ENGINES) == on_engines][:: 1 if EXHAUSTIVE else 4]
+]
+KEYS = [pytest.param(*key, marks=[pytest.mark.extras] if key[0] in travelling.ON_ENGINES else []) for key in TRAVELLERS]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ def crossed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[An
 
     @cache
     def found(on_engines: bool) -> dict[Any, Any]:
-        keys = [key for key in SUITES if (key[0] in travelling.ON_ENGINES) == on_engines]
+        keys = [key for key in TRAVELLERS if (key[0] in travelling.ON_ENGINES) == on_engines]
         return _crossed(keys, tmp_path_factory.mktemp("states"))
 
     return lambda name: found(name in travelling.ON_ENGINES)
@@ -64,7 +69,6 @@ def _crossed(keys: list[tuple[str, str]], folder: Path) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize(("name", "case"), KEYS)
-@pytest.mark.long
 def test_a_state_goes_on_in_another_process(crossed: Any, name: str, case: str) -> None:
     made, state, ways = crossed(name)[name, case]
     expected = travelling.go_on(SUITES[name, case], case, load_backend("numpy"), made, state)
@@ -82,7 +86,6 @@ def test_every_built_in_processor_is_among_them() -> None:
 
 
 @pytest.mark.parametrize(("name", "case"), KEYS)
-@pytest.mark.long
 def test_another_chain_refuses_it(crossed: Any, name: str, case: str) -> None:
     _, state, _ = crossed(name)[name, case]
     backend = load_backend("numpy")
