@@ -100,8 +100,35 @@ def to_toml(chain: Chain) -> str:
         # One by one, because the writer puts a list of small tables on one line.
         parts.append("[[processor]]\n" + tomli_w.dumps({"use": entry["use"]}))
         if "options" in entry:
-            parts.append(tomli_w.dumps({"processor": {"options": entry["options"]}}))
+            parts.append(_toml_options(entry["options"]))
     return "\n".join(parts)
+
+
+def _toml_options(options: dict[str, Any]) -> str:
+    """The options of a processor as TOML; what they hold keeps its order, as the properties of a schema must.
+
+    Tables under headers come after all plain values, so options that have them in another order stand on one line each.
+    """
+    import tomli_w
+
+    told = tomli_w.dumps({"processor": {"options": options}})
+    again = tomllib.loads(told)["processor"]["options"]
+    if all(json.dumps(again[key]) == json.dumps(value) for key, value in options.items()):
+        return told
+    return "[processor.options]\n" + "".join(f"{_toml_pair(key, value)}\n" for key, value in options.items())
+
+
+def _toml_pair(key: str, value: Any) -> str:
+    """``key = value`` on one line."""
+    import tomli_w
+
+    if isinstance(value, dict):
+        text = f"{{ {', '.join(_toml_pair(*item) for item in value.items())} }}" if value else "{}"
+        return f"{_toml_pair(key, 0)[:-1]}{text}"
+    if isinstance(value, list):
+        items = (_toml_pair("x", item).removeprefix("x = ") for item in value)
+        return f"{_toml_pair(key, 0)[:-1]}[{', '.join(items)}]"
+    return tomli_w.dumps({key: value}).removesuffix("\n")
 
 
 def to_json(chain: Chain) -> str:

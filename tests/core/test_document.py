@@ -88,6 +88,22 @@ def test_chains_survive_toml_and_json(given_specs):
         assert to_document(again) == to_document(chain)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"b": {"type": "integer"}, "a": True}, "required": ["a", "b"]},
+        {
+            "prefixItems": [{"properties": {"x y": {}, 'q"\n': {"const": [1, {"c": {}, "d": "\u00e9"}]}}}, True],
+            "title": "",
+        },
+    ],
+)
+def test_tables_keep_their_order(schema):
+    chain = processors.load(("json", {"schema": schema}))
+    for again in (from_document(tomllib.loads(to_toml(chain))), load(to_toml(chain)), load(to_json(chain))):
+        assert json.dumps(again["json"].schema) == json.dumps(schema)
+
+
 def test_a_document_says_only_what_differs_from_the_defaults():
     chain = processors.load(("top_k", {"k": 40}), ("temperature", {"temperature": 1.0}), ("rich", {"count": 3}))
     assert to_document(chain) == {
