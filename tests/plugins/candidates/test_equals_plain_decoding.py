@@ -86,13 +86,22 @@ def test_every_generator_and_every_chain_meets_every_prompt() -> None:
         assert {n for name in GENERATORS for chain in CHAINS for n in share(name, chain, library, 1)} == set(ALL)
 
 
+#: The numbers of the prompts after which is sampled.
+SAMPLED = range(some(12))
+
+
+@cache
+def sampled(chain: str) -> tuple[Generator, list[Generated]]:
+    generator = generator_on("numpy", chain, strategy=Multinomial(2))
+    return generator, in_groups(generator, SAMPLED, 4, seed=7)
+
+
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_drafts_that_are_not_random_leave_sampling_as_it_is_with_the_same_seed(name: str, chain: str) -> None:
-    generator = generator_on("numpy", chain, strategy=Multinomial(2))
+    generator, expected = sampled(chain)
     drafting = replace(generator, candidates=GENERATORS[name](load_backend("numpy")))
-    numbers = range(some(12))
-    check_same(in_groups(drafting, numbers, 4, seed=7), in_groups(generator, numbers, 4, seed=7))
+    check_same(in_groups(drafting, SAMPLED, 4, seed=7), expected)
 
 
 @pytest.mark.parametrize("skip_forced", [True, False])
