@@ -19,6 +19,7 @@ import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,13 @@ def _entry(link: Link) -> dict[str, Any]:
         )
     values = link.options
     if link.factory is None and link.plugin is None:
+        arguments = () if is_dataclass(link.processor) else opts.arguments_of(link.processor)
+        if arguments:
+            raise ChainDocumentError(
+                f"The class of processor {link.label!r} takes {', '.join(arguments)}, but declares no options, so a "
+                f"document cannot hold what the object was made with. Make the class a frozen dataclass with options "
+                f"(logitloom.option)."
+            )
         values = opts.values(link.processor)
     defaults = {o.name: o.default for o in opts.declared(link.factory or link.processor) if not o.required}
     plain_option = getattr(link.factory or link.processor, "plain_option", lambda name, value: value)

@@ -581,6 +581,29 @@ def test_a_field_of_the_context_that_was_not_asked_for_is_named_in_a_note(change
     assert note.endswith("A field of the context is None unless 'needs' asks for it: needs = frozenset({'length'}).")
 
 
+@pytest.mark.parametrize("answer", [[1], [[1]], True, [], [[1], [2], [3]]])
+@pytest.mark.parametrize(
+    ("hook", "ask", "each"),
+    [("forced_tokens", Chain.forced_tokens, "a list of token ids"), ("text_end", Chain.text_ends, "a TextEnd")],
+)
+def test_answers_that_are_no_list_of_rows_are_refused(hook, ask, each, answer):
+    hooks = {"process": lambda self, logits: logits, hook: lambda self, state, context: answer}
+    needing = {"needs": frozenset({"length"})}  # the chain's own state tells the number of rows
+    chain = processors.load(type("Odd", (Processor,), {**hooks, **needing})())
+    _, context = start()
+    with pytest.raises(errors.InvalidResult, match=f"'Odd' answered '{hook}' with .*with {each}.* for each of the 2 "):
+        ask(chain, chain.init_state(context), context)
+
+
+def test_a_method_without_self_is_refused_with_the_remedy():
+    class Selfless(Processor):
+        def process(logits, state, context):
+            return logits, state
+
+    with pytest.raises(errors.InvalidSignature, match=r"'Selfless': the first argument .* def process\(self, logits, "):
+        processors.load(Selfless())
+
+
 def test_host_objects_are_refused_in_compiled_loops():
     @dataclass(frozen=True)
     class OnHost(Processor):

@@ -129,6 +129,29 @@ def test_objects_and_classes_of_installed_plugins_are_named():
     ]
 
 
+def test_objects_with_settings_that_are_no_options_are_refused():
+    class Made(Processor):
+        def __init__(self, amount=0.5):
+            self.amount = amount
+
+        def process(self, logits):
+            return logits * self.amount
+
+    registry.register("made", Made)
+    try:
+        assert to_document(processors.load("made"))["processor"] == [{"use": "made"}]
+        with pytest.raises(
+            errors.ChainDocumentError, match=r"'Made' takes amount, but declares no options, .*option\)"
+        ):
+            to_document(processors.load(Made(2.0)))
+        with pytest.raises(
+            errors.UnknownOption, match=r"'made' has no option 'amount'.* '__init__' takes 'amount', but"
+        ):
+            processors.load(("made", {"amount": 2.0}))
+    finally:
+        registry.unregister("made")
+
+
 def test_a_registered_object_is_named_without_options():
     registry.register("ready", Rich(count=9))
     try:

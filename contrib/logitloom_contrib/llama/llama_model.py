@@ -161,7 +161,10 @@ class LlamaModel:
             ModelError: if the model has fewer.
         """
         if not 1 <= layers <= self.config.layers:
-            raise ModelError(f"A model of {self.config.layers} layers cannot be cut to {layers}.")
+            raise ModelError(
+                f"A model of {self.config.layers} layers cannot be cut to {layers}. Give a number from 1 to "
+                f"{self.config.layers}."
+            )
         c = replace(self.config, layers=layers)
         cut = object.__new__(LlamaModel)
         cut.__dict__.update(self.__dict__)

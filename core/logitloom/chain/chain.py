@@ -19,7 +19,7 @@ from logitloom.chain.plan import Segment, WholeRows
 from logitloom.chain.planning import planned
 from logitloom.chain.score_arguments import checked, masked
 from logitloom.chain.state import ChainFingerprint, ChainState, check_owner, load_state, save_state, state_type
-from logitloom.chain.step_checks import check_step, note, writable
+from logitloom.chain.step_checks import check_answer, check_step, note, writable
 from logitloom.chain.steps import Step, check_state_is_taken, checking_results, restoring_forbidden
 from logitloom.context import Context
 from logitloom.display.html_table import html_table
@@ -590,6 +590,7 @@ class Chain:
                 note(error, self.labels[i], hook, context)
                 raise
             if found is not None:
+                check_answer(found, hook, self.labels[i], rows.row_count(state))
                 yield found
 
     def _between_steps(self, state: ChainState, context: Context) -> Context:

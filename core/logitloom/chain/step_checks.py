@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from logitloom.arguments import shown
 from logitloom.arrays.backend import Array, library_of
 from logitloom.chain.links import Link
 from logitloom.context import Context, check_logits
-from logitloom.errors import InvalidContext, InvalidSignature, LogitloomError, StateMismatch
+from logitloom.errors import InvalidContext, InvalidResult, InvalidSignature, LogitloomError, StateMismatch
 from logitloom.rows import tree as rows
 
-__all__ = ["check_step", "checked_result", "note", "writable"]
+__all__ = ["check_answer", "check_step", "checked_result", "note", "writable"]
 
 
 #: Types of arrays and elements of logits that were looked at, and of which backend: looking takes longer than a step.
@@ -113,6 +114,28 @@ def _check_form(out: Any, logits: Array, label: str, branches: int) -> None:
         raise InvalidSignature(
             f"Processor {label!r} got {logits.dtype} logits and returned {out.dtype}; keep the dtype."
         )
+
+
+def check_answer(found: Any, hook: str, label: str, count: int | None) -> None:
+    """Raise unless the answer of a processor to ``forced_tokens`` or ``text_end`` is a list with one entry per row.
+
+    Args:
+        found: the answer.
+        hook: of which.
+        label: of the processor.
+        count: number of rows; None if no state tells it.
+
+    Raises:
+        InvalidResult: naming the processor, the hook and what is expected.
+    """
+    listed = isinstance(found, (list, tuple))
+    if listed and count in (None, len(found)) and (not found or isinstance(found[0], (list, tuple))):
+        return
+    each = "a list of token ids" if hook == "forced_tokens" else "a TextEnd(finished, hold)"
+    raise InvalidResult(
+        f"Processor {label!r} answered {hook!r} with {shown(found)}. Return a list with {each} for each of the "
+        f"{'' if count is None else f'{count} '}rows, or None."
+    )
 
 
 def note(error: BaseException, label: str, doing: str, context: Context) -> None:

@@ -23,7 +23,7 @@ from logitloom.errors import InvalidSignature, MissingOption, OptionError, Optio
 from logitloom.host.entry_points import PluginName
 from logitloom.host.loading import rules
 
-__all__ = ["Option", "check", "declared", "missing", "option", "values"]
+__all__ = ["Option", "arguments_of", "check", "declared", "missing", "option", "values"]
 
 Value = TypeVar("Value")
 _REQUIRED: Any = MISSING
@@ -169,6 +169,14 @@ def missing(plugin: Any, values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(o.name for o in declared(plugin) if o.required and o.name not in values)
 
 
+def arguments_of(plugin: Any) -> tuple[str, ...]:
+    """The arguments with which a class, or the class of an object, is made; none if they are not known."""
+    try:
+        return tuple(inspect.signature(plugin if isinstance(plugin, type) else type(plugin)).parameters)
+    except (TypeError, ValueError):
+        return ()
+
+
 def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> dict[str, Any]:
     """The values, converted to the declared types and checked; missing options are not reported here.
 
@@ -192,6 +200,11 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> di
             near = difflib.get_close_matches(str(name), by_name, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             have = f"Its options are {', '.join(by_name)}." if by_name else "It has no options."
+            if not dataclasses.is_dataclass(plugin) and name in arguments_of(plugin):
+                have += (
+                    f" '__init__' takes {name!r}, but options are the fields of a frozen dataclass: {name}: float = "
+                    f"option(...), for example."
+                )
             raise UnknownOption(f"{owner!r} has no option {name!r}.{hint} {have}")
         try:
             checked[name] = _check_one(by_name[name], value, owner)

@@ -196,6 +196,13 @@ def _check_marker(name: str, method: str, marked: Mapping[str, Any]) -> None:
 
 def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -> None:
     wanted = HOOKS[hook]
+    function = getattr(implementation, "__func__", None)
+    first = _parameters_of(function)[:1] if isinstance(function, FunctionType) else ()
+    if first and first[0].name in wanted:
+        raise InvalidSignature(
+            f"Plug-in {name!r}: the first argument of the method {hook!r} is {first[0].name!r}, which would be the "
+            f"plug-in itself. Write def {hook}(self, {', '.join(wanted)})."
+        )
     parameters = _parameters(implementation)
     unknown = [p.name for p in parameters if p.name not in wanted and p.default is p.empty]
     # Hooks are called with positional arguments, so arguments of the implementation's own have defaults and come last.
