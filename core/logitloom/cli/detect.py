@@ -70,13 +70,14 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read, detect, print."""
     chain = processors.load([arguments.processor, settings_of(arguments.settings, arguments.processor)])
-    chain.require(NEEDS, engine="'logitloom detect'", setting=lambda _, name: f"--set {name}=VALUE")
-    mark = chain[chain.labels[0]]
-    if not hasattr(mark, "detect"):
+    [link] = chain.links
+    if not hasattr(link.processor or link.factory, "detect"):
         raise OptionError(
             f"Processor {arguments.processor!r} leaves no mark that could be detected: it has no method 'detect'. "
             f"Name a watermark, such as watermark_greenlist."
         )
+    chain.require(NEEDS, engine="'logitloom detect'", setting=lambda _, name: f"--set {name}=VALUE")
+    mark = chain[link.label]
     if arguments.vocab_size is not None and not 0 < arguments.vocab_size <= _MOST_IDS:
         raise OptionError(
             f"--vocab-size must be the number of logits, from 1 to {_MOST_IDS}, but is {arguments.vocab_size}."

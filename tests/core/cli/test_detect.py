@@ -64,7 +64,7 @@ def test_a_text_is_read_with_its_tokenizer(capsys: Any, tmp_path: Path, monkeypa
 
 
 def test_errors_say_what_is_missing(capsys: Any, ids: str, tmp_path: Path) -> None:
-    told = run(capsys, "top_k", "--ids", ids, "--set", "k=3")[2]
+    told = run(capsys, "top_k", "--ids", ids)[2]  # not: give --set k=VALUE
     assert "Processor 'top_k' leaves no mark that could be detected: it has no method 'detect'." in told
     told = run(capsys, "watermark_gumbel", "--ids", ids)[2]
     assert "The chain misses options (watermark_gumbel: key). Give them: --set key=VALUE." in told
