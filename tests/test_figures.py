@@ -358,8 +358,8 @@ def test_the_failures_of_guidance_on_the_first_page_are_run_again() -> None:
     for drafts in ({"prompt_lookup_num_tokens": 4}, {"assistant_model": model}):
         assert written(guidance_scale=3.0, **drafts)[:4] != plain[:4]
     page = text_of(ROOT / "README.md")
-    assert "| guidance object used for a second generation (transformers 5.23) | silently wrong: stale cache |" in page
-    assert "(transformers 5.23) | differs from plain guidance within four tokens |" in page
+    assert "| guidance object used for a second generation (transformers 5.24) | silently wrong: stale cache |" in page
+    assert "(transformers 5.24) | differs from plain guidance within four tokens |" in page
 
 
 def test_the_dates_of_speed_are_those_of_the_results() -> None:

@@ -50,7 +50,10 @@ class TransformersModel:
         self.backend: Backend = load_backend("torch").at(model.device)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self.max_length = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
-        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+        parameters = inspect.signature(model.forward).parameters
+        self._keeps = "logits_to_keep" in parameters
+        #: What models call their cache: ``cache`` since transformers 5.24.
+        self._cache = "cache" if "cache" in parameters else "past_key_values"
 
     def empty_cache(self, rows: int) -> ColumnCache:
         """A cache of ``rows`` rows without tokens."""
@@ -93,13 +96,12 @@ class TransformersModel:
                 input_ids=self._upload(np.where(given, host, 0)),
                 attention_mask=self._upload(attended),
                 position_ids=self._upload(positions),
-                past_key_values=_filled(cache),
                 use_cache=True,
+                **{self._cache: _filled(cache)},
                 **more,
             )
-        after = ColumnCache(
-            self.backend, tuple((layer.keys, layer.values) for layer in out.past_key_values.layers), used
-        )
+        layers = getattr(out, self._cache).layers
+        after = ColumnCache(self.backend, tuple((layer.keys, layer.values) for layer in layers), used)
         logits = out.logits
         if not all_positions:
             if logits.shape[1] > 1:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -304,3 +305,24 @@ def test_what_is_not_known_of_the_tokens_is_not_told(model: TransformersModel) -
     for options in ({}, {**RECORDED, "output_logits": False}, {**RECORDED, "num_beams": 2}):
         with pytest.raises(NeedsNotMet, match=r"output_scores=True and output_logits=True, and without beams"):
             processor.sampled(processor.generate(ids, **more, **options))
+
+
+def test_a_model_may_name_its_cache_as_earlier_releases_did(model: TransformersModel) -> None:
+    """Up to transformers 5.23, and in code that models bring, the argument and the output are ``past_key_values``."""
+    native = model.model
+
+    class Earlier:
+        config, device, get_output_embeddings = native.config, native.device, native.get_output_embeddings
+
+        def forward(self, past_key_values: Any = None, logits_to_keep: Any = 0, **given: Any) -> SimpleNamespace:
+            out = native(**{model._cache: past_key_values}, logits_to_keep=logits_to_keep, **given)
+            return SimpleNamespace(logits=out.logits, past_key_values=getattr(out, model._cache))
+
+        __call__ = forward
+
+    first, cache = model.forward(padded(PROMPTS), model.empty_cache(3))
+    second, _ = model.forward(padded([[5], [8], [9]]), cache)
+    earlier = TransformersModel(Earlier())
+    found, cache = earlier.forward(padded(PROMPTS), earlier.empty_cache(3))
+    assert torch.equal(found, first)
+    assert torch.equal(earlier.forward(padded([[5], [8], [9]]), cache)[0], second)
