@@ -44,14 +44,16 @@ class MlxBackend(Backend):
         Raises:
             InvalidContext: the array is traced, so it has no values.
         """
+        host = array.astype(mx.float32) if array.dtype == mx.bfloat16 else array
         try:
-            return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+            mx.eval(host)  # within NumPy's reading, the error of a traced array ends the process in MLX 0.32.1
         except ValueError as error:  # nothing else tells that an array is traced
             raise InvalidContext(
                 "An array that MLX traces (compile, vmap) has no values, and this step reads some. Start with "
                 "Context.start(..., compiled=True), which refuses the processors that read values, or call the chain "
                 "outside of the traced function."
             ) from error
+        return np.array(host)
 
     def is_floating(self, array: Array) -> bool:
         """By dtype."""
