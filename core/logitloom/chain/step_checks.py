@@ -151,10 +151,9 @@ def note(error: BaseException, label: str, doing: str, context: Context) -> None
         steps = np.asarray(context.backend.to_numpy(context.step)).tolist()
         where = f"at step {', '.join(map(str, sorted(set(steps))))}"
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    modules = [frame.f_globals.get("__name__", "") for frame in frames]
+    others = [frame for frame in frames if not frame.f_globals.get("__name__", "").startswith("logitloom.")]
     # The last frame of the processor's module: below it are those of operations that it calls.
-    own = next((name for name in modules if not name.startswith("logitloom.")), None)
-    last = next((f for f, name in zip(reversed(frames), reversed(modules), strict=True) if name == own), None)
+    last = next((frame for frame in reversed(others) if frame.f_globals is others[0].f_globals), None)
     unasked = context.length is None and "'NoneType'" in str(error) and last is not None and "context" in last.f_locals
     remedy = " A field of the context is None unless 'needs' asks for it: needs = frozenset({'length'})."
     error.add_note(f"Raised by {doing} of the processor {label!r}, {where}.{remedy if unasked else ''}")

@@ -111,8 +111,7 @@ class WatermarkGreenlist(Processor):
             ids: the token, with as many before it as seed its list.
             vocab_size: columns of the logits.
         """
-        seed = self._seed(ids if self.scheme == "selfhash" else ids[:-1])
-        return self._stands(seed, ids[-1], vocab_size)
+        return self._stands(*self._coin(ids), vocab_size)
 
     def detect(self, ids: Sequence[int], *, vocab_size: int, ignore_repeated: bool = True) -> Detection:
         """Look for the mark in a text.
@@ -130,12 +129,16 @@ class WatermarkGreenlist(Processor):
         ids = text_ids(ids, vocab_size)
         count = self.width if self.scheme == "selfhash" else self.width + 1
         grams = [tuple(ids[i : i + count]) for i in range(len(ids) - count + 1)]
-        coins = [(self._seed(gram if self.scheme == "selfhash" else gram[:-1]), gram[-1]) for gram in grams]
+        coins = [self._coin(gram) for gram in grams]
         if ignore_repeated:
             coins = list(dict.fromkeys(coins))
         known = {coin: self._stands(*coin, vocab_size) for coin in set(coins)}
         chance = int(vocab_size * self.ratio) / vocab_size
         return binomial(sum(known[coin] for coin in coins), len(coins), chance, ids)
+
+    def _coin(self, ids: Sequence[int]) -> tuple[int, int]:
+        """What decides whether the last of some tokens is green: the seed of its list, and the token."""
+        return self._seed(ids if self.scheme == "selfhash" else ids[:-1]), ids[-1]
 
     def _stands(self, seed: int, token: int, vocab_size: int) -> bool:
         return stands_among_first(seed, vocab_size, int(vocab_size * self.ratio), token)
