@@ -6,7 +6,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -31,20 +31,30 @@ def _only_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOGITLOOM_EXPECT_BACKENDS", raising=False)
 
 
-def with_suite(monkeypatch: pytest.MonkeyPatch, name: str, plugin: Any, **suite: Any) -> None:
-    """Register a processor as one of a package that has a suite for it."""
-    package, module = ModuleType("broken_package"), ModuleType("broken_package.conformance")
-    package.__path__ = []  # type: ignore[attr-defined]
-    plugin.__module__ = "broken_package"
-    module.TestIt = type("TestIt", (ProcessorConformance,), {"processor": name, **suite})  # type: ignore[attr-defined]
-    module.__spec__ = ModuleSpec("broken_package.conformance", None)
-    monkeypatch.setitem(sys.modules, "broken_package", package)
-    monkeypatch.setitem(sys.modules, "broken_package.conformance", module)
-    processors.register(name, plugin)
+@pytest.fixture
+def with_suite(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Registers a processor as one of a package that has a suite for it, until the test ends."""
+    registered = []
+
+    def register(name: str, plugin: Any, **suite: Any) -> None:
+        package, module = ModuleType("broken_package"), ModuleType("broken_package.conformance")
+        package.__path__ = []  # type: ignore[attr-defined]
+        plugin.__module__ = "broken_package"
+        members = {"processor": name, **suite}
+        module.TestIt = type("TestIt", (ProcessorConformance,), members)  # type: ignore[attr-defined]
+        module.__spec__ = ModuleSpec("broken_package.conformance", None)
+        monkeypatch.setitem(sys.modules, "broken_package", package)
+        monkeypatch.setitem(sys.modules, "broken_package.conformance", module)
+        processors.register(name, plugin)
+        registered.append(name)
+
+    yield register
+    for name in registered:
+        processors.unregister(name)
 
 
 @pytest.fixture
-def mixing(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def mixing(with_suite: Callable[..., None]) -> str:
     """A broken processor in a package with a suite for it."""
 
     class Mixing(Processor):
@@ -55,9 +65,8 @@ def mixing(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         def process(self, logits: Any, state: Any, context: Any) -> Any:
             return logits - np.max(logits), state
 
-    with_suite(monkeypatch, "mixing", Mixing)
-    yield "mixing"
-    processors.unregister("mixing")
+    with_suite("mixing", Mixing)
+    return "mixing"
 
 
 def test_a_built_in_passes_on_every_backend_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +85,7 @@ def test_failures_are_told_and_give_another_exit_code(mixing: str, capsys: pytes
 
 
 def test_an_error_of_a_processor_comes_with_the_note_that_names_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    with_suite: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Unasked(Processor):
         """Reads what it does not ask for."""
@@ -84,11 +93,8 @@ def test_an_error_of_a_processor_comes_with_the_note_that_names_it(
         def process(self, logits: Any, context: Any) -> Any:
             return logits - context.length[:, None]
 
-    with_suite(monkeypatch, "unasked", Unasked)
-    try:
-        assert main(["check", "unasked"]) == 1
-    finally:
-        processors.unregister("unasked")
+    with_suite("unasked", Unasked)
+    assert main(["check", "unasked"]) == 1
     said = capsys.readouterr().out
     assert (
         "Raised by process of the processor 'unasked', before the first token. A field of the context is None" in said
@@ -103,7 +109,7 @@ def test_a_backend_that_the_option_leaves_out_is_told(capsys: pytest.CaptureFixt
 
 
 def test_a_false_promise_to_keep_the_order_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    with_suite: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Flipping(Processor):
         """Turns positive logits around, and promises to keep the order."""
@@ -114,11 +120,8 @@ def test_a_false_promise_to_keep_the_order_is_told(
         def process(self, logits: Any, state: Any, context: Any) -> Any:
             return np.where(logits > 0, -logits, logits), state
 
-    with_suite(monkeypatch, "flipping", Flipping)
-    try:
-        assert main(["check", "flipping"]) == 1
-    finally:
-        processors.unregister("flipping")
+    with_suite("flipping", Flipping)
+    assert main(["check", "flipping"]) == 1
     said = capsys.readouterr().out
     assert "test_it_keeps_what_it_declares (numpy, default)\n  The processor declares that it keeps 'order'" in said
 
@@ -132,7 +135,7 @@ def test_json_says_the_same(mixing: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_plugin_all_of_whose_checks_are_skipped_was_not_tested(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    with_suite: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Idle(Processor):
         """Does nothing."""
@@ -140,11 +143,8 @@ def test_a_plugin_all_of_whose_checks_are_skipped_was_not_tested(
         def process(self, logits: Any, state: Any, context: Any) -> Any:
             return logits, state
 
-    with_suite(monkeypatch, "idle", Idle, pytestmark=pytest.mark.skip(reason="no engine is installed"))
-    try:
-        assert main(["check", "idle"]) == 1
-    finally:
-        processors.unregister("idle")
+    with_suite("idle", Idle, pytestmark=pytest.mark.skip(reason="no engine is installed"))
+    assert main(["check", "idle"]) == 1
     assert re.search("processors/idle +every check was skipped: no engine is installed", capsys.readouterr().out)
 
 
@@ -239,7 +239,7 @@ def test_a_missing_test_library_is_an_error_with_a_remedy(
 
 
 def test_checks_that_an_author_leaves_out_are_named_and_nothing_is_certified(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    with_suite: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Careful(Processor):
         """Doubles logits."""
@@ -255,18 +255,15 @@ def test_checks_that_an_author_leaves_out_are_named_and_nothing_is_certified(
     def left_out(self: Any) -> None:
         raise AssertionError
 
-    with_suite(monkeypatch, "careful", Careful, **{name: left_out})
-    try:
-        assert main(["check", "careful", "--json"]) == 0
-        (found,) = json.loads(capsys.readouterr().out)
-        assert (found["ok"], found["certified"]) == (True, False)
-        assert found["left_out"] == {name: "too slow here"}
-        assert main(["check", "careful"]) == 0
-        out, err = capsys.readouterr()
-        assert re.search(rf"processors/careful +{name} +too slow here", out)
-        assert "1 left out by the author of the plug-in, which is not certified" in err
-    finally:
-        processors.unregister("careful")
+    with_suite("careful", Careful, **{name: left_out})
+    assert main(["check", "careful", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["ok"], found["certified"]) == (True, False)
+    assert found["left_out"] == {name: "too slow here"}
+    assert main(["check", "careful"]) == 0
+    out, err = capsys.readouterr()
+    assert re.search(rf"processors/careful +{name} +too slow here", out)
+    assert "1 left out by the author of the plug-in, which is not certified" in err
 
 
 def test_a_plugin_that_passes_everything_is_certified(capsys: pytest.CaptureFixture[str]) -> None:
