@@ -73,7 +73,6 @@ class SchemaAutomaton(ByteAutomaton):
     Attributes:
         machine: the visited states.
         configurations: the visited configurations, by position in the machine.
-        completions: the completions of positions in the machine.
 
     Example:
         >>> from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
@@ -94,8 +93,15 @@ class SchemaAutomaton(ByteAutomaton):
         self._most_states = begun + (machine.budget.states - begun) // 2
         self.machine = machine
         self.configurations: dict[Position, Configuration] = {}
-        self.completions = Completions(machine)
+        self._completions: Completions | None = None
         self._fresh, self._is_full, self._visiting = True, False, False
+
+    @property
+    def completions(self) -> Completions:
+        """The completions of positions in the machine. Few texts without a limit ask for one."""
+        if self._completions is None:
+            self._completions = Completions(self.machine)
+        return self._completions
 
     def forget(self) -> None:
         """Drop what is remembered; no result changes."""

@@ -210,8 +210,9 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
             tracker.check_time()
         kinds = keywords.kinds(number)
         for kind in _CHECKED:
-            formula = keywords.of(number, kind) if kind in kinds else False
-            for atom in (every := atoms(formula)):
+            if kind not in kinds:
+                continue
+            for atom in (every := atoms(keywords.of(number, kind))):
                 if atom[0] == "unique":
                     found.add(number)
                 elif atom[0] == "any":

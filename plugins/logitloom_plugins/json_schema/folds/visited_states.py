@@ -9,6 +9,7 @@ is found without the moves for others, and one step reads a run of characters. T
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from logitloom.automata import BudgetTracker
@@ -55,6 +56,7 @@ STATE_BYTES: Final = 1 << 10
 #: The code of a byte that must not come.
 DEAD: Final = -1
 NO_NAMES: Final[frozenset[str]] = frozenset()
+_IN_STRINGS: Final = (TextState, EscapeState)
 
 
 class Push(NamedTuple):
@@ -116,7 +118,7 @@ class Numbering:
             # Each state has its place before its number is known: an interruption in between leaves a place unused.
             known = len(self.states)
             self.states.append(state)
-            if isinstance(state, TextState | EscapeState):
+            if isinstance(state, _IN_STRINGS):
                 if state.context.tracks:
                     self.tracked.add(known)
                     if state.context.scarce:
@@ -288,32 +290,37 @@ class ByteCodes:
             return sparse
         numbering = self._numbering
         state = numbering.states[number]
-        codes: Codes = {}
+        if isinstance(state, TextState):
+            self.codes[number] = None
+            return None
+        found: Codes = {}
         if isinstance(state, GapState):
             # Each further character of whitespace leaves the codes as they are, except those of whitespace.
-            codes.update(self.sparse_row(numbering.number(state.before)) or {})
+            found.update(self.sparse_row(numbering.number(state.before)) or {})
             for byte in BLANKS:
-                codes.pop(byte, None)
+                found.pop(byte, None)
             if state.read < self._grammar.whitespace.most:
                 more = numbering.number(state._replace(read=state.read + 1))
-                codes.update(dict.fromkeys(BLANKS, more))
+                found.update(dict.fromkeys(BLANKS, more))
         elif isinstance(state, NumberState):
             # Most numbers are written digit by digit, and the same bytes may follow the number after each digit.
             following = after_number(state)
             if following is not None:
-                codes.update(self.sparse_row(numbering.number(following)) or {})
-            for content_state, read in state.numbers.steps(state.content_state):
-                codes.update(dict.fromkeys(read, numbering.number(state._replace(content_state=content_state))))
-        elif not isinstance(state, TextState):
+                found.update(self.sparse_row(numbering.number(following)) or {})
+            for content_state, read in state.numbers.automaton.steps(state.content_state):
+                target = NumberState(state.numbers, content_state, state.back)
+                found.update(dict.fromkeys(read, numbering.number(target)))
+        else:
+            moves: Iterator[Move]
             if isinstance(state, EscapeState):
-                moves = self.strings.moves.moves(state)
+                moves = self.strings.moves.in_escape(state)
             else:
                 moves = moves_between(self._grammar, state)
             for move in moves:
                 code = numbering.code(move)
                 for byte in move.read:
-                    codes[byte] = code
-        self.codes[number] = found = None if isinstance(state, TextState) else codes
+                    found[byte] = code
+        self.codes[number] = found
         return found
 
     def code(self, number: int, byte: int) -> int:

@@ -24,19 +24,6 @@ class NumberContext(Name):
 
     def __init__(self, parts: tuple[object, ...], automaton: MooreMachine) -> None:
         self.automaton = automaton
-        self._steps: dict[int, list[tuple[int, bytes]]] = {}
-
-    def steps(self, content_state: int) -> list[tuple[int, bytes]]:
-        """The next states after a state of the automaton, each with the bytes that lead there."""
-        known = self._steps.get(content_state)
-        if known is None:
-            by_target: dict[int, bytearray] = {}
-            for byte, target in enumerate(self.automaton.row(content_state).tolist()):
-                if target >= 0:
-                    by_target.setdefault(target, bytearray()).append(byte)
-            known = [(target, bytes(read)) for target, read in by_target.items()]
-            self._steps[content_state] = known
-        return known
 
 
 class StringContext(Name):
@@ -96,7 +83,7 @@ class NameContext(StringContext):
 
     def __init__(self, parts: tuple[object, ...], frame: ObjectFrame, layout: Layout, mask: int) -> None:
         keys = frame.plan.keys
-        super().__init__(parts, Content(keys.automaton))
+        super().__init__(parts, keys.content)
         self.frame = frame
         self.layout = layout
         self.keys = keys
@@ -105,7 +92,7 @@ class NameContext(StringContext):
         self.tracks = bool(frame.tracked)
         self.plain = not keys.is_slow
         self.outside = keys.base if self.plain else len(keys.below)
-        self.others = any(mask & keys.bit[label] for label in keys.others)
+        self.others = bool(mask & keys.other_bits)
         if self.plain:
             # Any other name may be written with every escape; mentioned names of plain characters need none.
             self.escapes = True if self.others else False if keys.plain_names else None

@@ -163,17 +163,17 @@ def moves_between(grammar: SchemaGrammar, state: StructureState) -> Iterator[Mov
         return _of_object(grammar, state)
     if isinstance(state, ValueState):
         return _of_value(grammar, state)
-    if isinstance(state, ArrayState):
-        return _of_array(grammar, state)
     if isinstance(state, ColonState):
         return _of_colon(grammar, state)
+    if isinstance(state, LiteralState):
+        rest = state.rest[1:]
+        return iter([Reads(state.rest[:1], LiteralState(rest, state.target) if rest else state.target)])
+    if isinstance(state, ArrayState):
+        return _of_array(grammar, state)
     if isinstance(state, NumberState):
         return _of_number(grammar, state)
     if isinstance(state, GapState):
         return _of_gap(grammar, state)
-    if isinstance(state, LiteralState):
-        rest = state.rest[1:]
-        return iter([Reads(state.rest[:1], LiteralState(rest, state.target) if rest else state.target)])
     return iter(())
 
 
@@ -248,7 +248,7 @@ def _begins_value(grammar: SchemaGrammar, demand: ValueConstraint, back: Return,
     formulas = values.of_type(demand, "number") if "number" in kinds else ()
     if formulas:
         numbers = grammar.number_context(formulas, wanted)
-        for content_state, read in numbers.steps(numbers.automaton.start):
+        for content_state, read in numbers.automaton.steps(numbers.automaton.start):
             yield Reads(read, NumberState(numbers, content_state, back))
     for kind, bracket in _BRACKETS:
         formulas = values.of_type(demand, kind) if kind in kinds else ()
@@ -274,7 +274,7 @@ def _of_number(grammar: SchemaGrammar, state: NumberState) -> Iterator[Move]:
     if following is not None:
         assert isinstance(following, StructureState)
         yield from moves_between(grammar, following)
-    for content_state, read in state.numbers.steps(state.content_state):
+    for content_state, read in state.numbers.automaton.steps(state.content_state):
         yield Reads(read, state._replace(content_state=content_state))
 
 

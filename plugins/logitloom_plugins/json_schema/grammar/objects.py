@@ -216,6 +216,10 @@ class ObjectPlan(Name):
         self._valued_from = min(self._valued_from, at)
         return True
 
+    def has_known_values(self, position: int, missing: frozenset[str]) -> bool:
+        """Whether :meth:`has_values` has been found to be true."""
+        return not missing and bisect_left(self.required, position) >= self._valued_from
+
     def next_keys(self, plans: ObjectPlans, position: int) -> int:
         """The keys that may come next, as bits, in a completable object without soft or extra formulas.
 
@@ -333,7 +337,7 @@ def omit(plans: ObjectPlans, frame: ObjectFrame, target: int) -> ObjectFrame | N
     if next_required(frame) < target:
         return None
     if frame.only_hard:
-        return frame._replace(position=target)
+        return ObjectFrame(frame.plan, target, *frame[2:])
     names = frame.plan.names[frame.position : target]
     omitted = frozenset(names)
 
@@ -482,7 +486,7 @@ def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
     position = frame.position + 1 if plan.declares(key) else frame.position
     missing = frame.missing - {name} if name in frame.missing else frame.missing
     if frame.only_hard:
-        following = frame._replace(position=position, length=count, missing=missing)
+        following = ObjectFrame(plan, position, count, missing, *frame[4:])
         return Member(ValueConstraint(must), lambda plans, truth: following)
     effects = member_effects(frame, key, count)
     return Member(

@@ -271,9 +271,19 @@ class Satisfiability:
     def lives(self, frame: Frame) -> bool:
         """Whether a container can still be completed with a truth vector in ``frame.wanted``."""
         known: bool | None = self._known.get(frame)
-        if known is None:
-            known = self._solution.of(frame, self._find)
-        return known
+        if known is None and self._is_seen_to_live(frame):
+            known = self._known[frame] = True
+        return self._solution.of(frame, self._find) if known is None else known
+
+    def _is_seen_to_live(self, frame: Frame) -> bool:
+        """Whether a container without open formulas may be closed now, or after members that are known to exist."""
+        if not frame.only_hard:
+            return False
+        if self.end(frame) is not None:
+            return True
+        if isinstance(frame, ArrayFrame) or frame.plan.counts:
+            return False
+        return frame.plan.has_known_values(frame.position, frame.missing)
 
     def effort(self, frame: Frame) -> int:
         """How much work it may be to find that a container lives, if it does: none if that is known."""

@@ -51,6 +51,8 @@ StringProblem = Callable[[str, str, Budget | None], str | None]
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
 #: In a schema that has only these keywords, ``type`` alone says which values are valid.
 _ONLY_TYPE: Final = frozenset(("type", "title", "description", "default", "examples", "$comment"))
+#: A schema without these keywords refers to no other schema for the same value.
+_SAME_VALUE: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"))
 #: If a schema has more branches that no member tells apart, its objects and arrays are visited when it is compiled.
 MANY_BRANCHES: Final = 24
 #: Fewer branches are read side by side.
@@ -201,7 +203,7 @@ class Keywords:
 
     def _types(self, node: SchemaNode, kind: str) -> Formula:
         wanted = node.schema.get("type")
-        if wanted is None:
+        if wanted is None or wanted == kind:
             return True
         names = wanted if isinstance(wanted, list) else [wanted]
         fitting = False
@@ -226,6 +228,8 @@ class Keywords:
 
     def _values(self, node: SchemaNode, kind: str) -> Formula:
         schema = node.schema
+        if "enum" not in schema and "const" not in schema:
+            return True
         parts: list[Formula] = []
         if "enum" in schema:
             if not isinstance(schema["enum"], list):
@@ -273,6 +277,8 @@ class Keywords:
 
     def _logic(self, node: SchemaNode, kind: str) -> list[Formula]:
         schema = node.schema
+        if _SAME_VALUE.isdisjoint(schema):
+            return []
         parts = [self.of(number, kind) for number in self.document.references(node)]
 
         def inner(keyword: str) -> Formula:

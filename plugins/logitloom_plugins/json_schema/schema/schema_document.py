@@ -44,6 +44,8 @@ _MANY_SUBSCHEMAS: Final = 4096
 _PLACED: Final = frozenset(
     (*_ONE, *_LIST, *_MAP, "$schema", "id", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
 )
+#: A schema without these keywords has the draft and the base of the schema around it.
+_OF_RESOURCES: Final = frozenset(("$schema", "id", "$id"))
 
 #: For each dynamic anchor the outermost resource with that anchor, among those through which the node was reached.
 Scope = tuple[tuple[str, str], ...]
@@ -69,7 +71,7 @@ class Dialect(NamedTuple):
 
     def asserted(self, formats: str) -> frozenset[str]:
         """The formats that are enforced with ``assert``, ``annotate`` or ``auto`` (as the draft says)."""
-        return {"assert": FORMATS, "annotate": frozenset[str]()}.get(formats, self.asserted_formats)
+        return {"assert": FORMATS, "annotate": _NO_FORMATS}.get(formats, self.asserted_formats)
 
 
 #: The formats that each draft defines; drafts 5 and 2020-12 define no new ones.
@@ -78,6 +80,7 @@ _FORMATS_6: Final = _FORMATS_4 | {"json-pointer", "uri-reference", "uri-template
 _FORMATS_7: Final = _FORMATS_6 | {
     "date", "idn-email", "idn-hostname", "iri", "iri-reference", "regex", "relative-json-pointer", "time"
 }  # fmt: skip
+_NO_FORMATS: Final[frozenset[str]] = frozenset()
 #: All formats of the specification.
 FORMATS: Final = _FORMATS_7 | {"duration", "uuid"}
 
@@ -135,6 +138,8 @@ class SchemaNode(NamedTuple):
         pointer = self.pointer + relative
         if not isinstance(schema, dict):
             return self._replace(schema=schema, pointer=pointer)
+        if _OF_RESOURCES.isdisjoint(schema):
+            return SchemaNode(schema, self.base, self.dialect, pointer, self.scope)
         dialect, base = dialect_of(schema, self.dialect, pointer), self.base
         # A schema of draft 4 inside one of a later draft is no resource, because there "id" identifies nothing.
         own = schema.get("id" if self.dialect.number == dialect.number == 4 else "$id")

@@ -180,8 +180,6 @@ class _Masks:
 
     Attributes:
         machine: the machine of the schema when this object was made.
-        distances: how many tokens are needed to the end.
-        bounds: upper bounds on the tokens that are needed after any token.
     """
 
     def __init__(self, schema: SchemaAutomaton, vocabulary: Vocabulary, size: int, memory: StateMemory) -> None:
@@ -192,14 +190,30 @@ class _Masks:
         self._sets = token_sets(vocabulary, size)
         self._walk = TokenWalk(machine, self.words.trie.longest)
         self._strings = StringRows(machine, vocabulary, self._walk, self._sets, memory)
-        self.distances = TokenDistances(machine, schema.completions, self.words, self._walk.content, vocabulary)
-        self.bounds = TokenBounds(machine, schema.completions.parts, self.distances.farthest_end, vocabulary)
-        self._completions = schema.completions
+        self._schema = schema
+        self._distances: TokenDistances | None = None
+        self._bounds: TokenBounds | None = None
         self._memory = memory
         self._rows: dict[tuple[int, Stack], tuple[TokenSet, bool]] = memory.table("rows", renew=True)
         self._searches: dict[Position, tuple[NDArray[np.int32], NDArray[np.int32], bool]] = memory.table(
             "searches", renew=True
         )
+
+    @property
+    def distances(self) -> TokenDistances:
+        """How many tokens are needed to the end. Texts without a limit do not ask."""
+        if self._distances is None:
+            content, completions = self._walk.content, self._schema.completions
+            self._distances = TokenDistances(self.machine, completions, self.words, content, self._vocabulary)
+        return self._distances
+
+    @property
+    def bounds(self) -> TokenBounds:
+        """Upper bounds on the tokens that are needed after any token."""
+        if self._bounds is None:
+            parts = self._schema.completions.parts
+            self._bounds = TokenBounds(self.machine, parts, self.distances.farthest_end, self._vocabulary)
+        return self._bounds
 
     @cached_property
     def _doubtful(self) -> DoubtfulTokens:
@@ -223,7 +237,7 @@ class _Masks:
 
     def _with_completion(self, row: TokenSet, position: Position) -> TokenSet:
         """A row with the tokens with which the completion of a position begins."""
-        nodes = nodes_along(self.words.trie, self._completions.of(position) or b"")
+        nodes = nodes_along(self.words.trie, self._schema.completions.of(position) or b"")
         return self._sets.many(np.union1d(row.listed(self._sets.size), self.words.ids_of(nodes, [])))
 
     def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

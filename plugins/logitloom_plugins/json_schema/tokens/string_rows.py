@@ -188,7 +188,8 @@ class StringRows:
         room = content.free_from(content_state, count)
         near = min(room, tables.longest)
         # Far from its length bounds the row does not depend on the exact count of characters.
-        ranges, whole = list[tuple[int, int, Rests]](), True
+        ranges: list[tuple[int, int, Rests]] = []
+        whole = True
         for first, last in content.end_ranges(count, near):
             end = self._machine.codes.strings.end(context, content_state, content.counted(count + first))
             rests, are_all = self._allowed_rests(tables, end, stack)

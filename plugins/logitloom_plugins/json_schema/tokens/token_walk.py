@@ -23,7 +23,7 @@ from logitloom.automata.lift.words import Words
 from logitloom.constraints import TokenSet
 from logitloom_plugins.json_schema.folds.machine import DEAD, Machine
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, StringContext, TextContext
-from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, Stack, TextState
+from logitloom_plugins.json_schema.grammar.states import EscapeState, GapState, NumberState, Stack, State, TextState
 from logitloom_plugins.json_schema.grammar.string_moves import DIGITS
 from logitloom_plugins.json_schema.tokens.content_walk import ContentWalk, Ends, Places
 from logitloom_plugins.json_schema.tokens.shared_token_sets import TokenSets
@@ -42,6 +42,8 @@ _CONTENT: Final = 256
 #: Up to so many nodes the words are listed node by node.
 _LISTED: Final = 128
 _BLANKS: Final = b" \n\t\r"
+#: The bytes that may follow a byte of a number.
+_IN_NUMBERS: Final = frozenset(b"0123456789.eE+-,]}" + _BLANKS)
 _QUOTE, _BACKSLASH = b'"\\'
 
 #: Nodes with a state and a stack each.
@@ -89,6 +91,13 @@ class Found:
 
     def _ids(self, words: Words) -> NDArray[np.int32]:
         return words.all_at(self.entered, self.blanks, self.positions)
+
+
+def _read_in(state: State) -> frozenset[int] | None:
+    """Bytes of which one comes next in a state whose codes take long to find; ``None`` for other states."""
+    if isinstance(state, NumberState):
+        return _IN_NUMBERS
+    return DIGITS if isinstance(state, EscapeState) and 1 < len(state.written) < 6 else None
 
 
 class TokenWalk:
@@ -144,7 +153,8 @@ class TokenWalk:
         machine, entered, known, reads = self._machine, found.entered, self._machine.codes.codes, words.reads
         applied, most_blanks = machine.reader.applied, machine.whitespace.most
         wide: Wide = {}
-        following, visited, work = deque(pending), set[int](), 0
+        visited: set[int] = set()
+        following, work = deque(pending), 0
         while following or wide:
             if work > _MOST_WORK and (entered or found.positions):
                 found.whole = False
@@ -170,14 +180,14 @@ class TokenWalk:
                     work += nodes
                     self._ended(words, (context, stack), ends, following, entered)
                     continue
-                if isinstance(kind, EscapeState) and 1 < len(kind.written) < 6:
-                    if DIGITS.isdisjoint(words.bytes_below(node)):
-                        # None of the children is a hexadecimal digit, so the expensive row of the state is not needed.
-                        continue
-                # Where no word reaches the end of a gap, all its states have the codes of the state before it.
-                elif isinstance(kind, GapState) and kind.read + words.longest_below(node) <= most_blanks:
-                    state = machine.numbering.number(kind.before)
-                    sparse = known.get(state)
+                if isinstance(kind, GapState):
+                    # Where no word reaches the end of a gap, all its states have the codes of the state before it.
+                    if kind.read + words.longest_below(node) <= most_blanks:
+                        state = machine.numbering.number(kind.before)
+                        sparse = known.get(state)
+                elif (few := _read_in(kind)) and few.isdisjoint(words.bytes_below(node)):
+                    # None of the children can come, so the expensive row of the state is not needed.
+                    continue
                 if sparse is None:
                     sparse = machine.codes.every_code(state)
             below = reads(node, sparse)

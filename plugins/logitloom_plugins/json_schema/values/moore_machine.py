@@ -91,6 +91,7 @@ class MooreMachine(Dfa):
         self._after: dict[tuple[int, int, int], frozenset[int]] = {}
         self._reads: dict[tuple[int, ...], bytes] = {}
         self._few: dict[int, list[tuple[int, int]] | None] = {}
+        self._steps: dict[int, list[tuple[int, bytes]]] = {}
 
     @classmethod
     def of(cls, dfa: Dfa, output: Output) -> MooreMachine:
@@ -164,6 +165,18 @@ class MooreMachine(Dfa):
         """``[256] int32``: where each byte leads."""
         result: NDArray[np.int32] = self.next[state].take(self.byte_class)
         return result
+
+    def steps(self, state: int) -> list[tuple[int, bytes]]:
+        """The next states after a state, each with the bytes that lead there, ascending."""
+        known = self._steps.get(state)
+        if known is None:
+            row = self.row_list(state)
+            by_target: dict[int, bytes] = {}
+            for column, read in _bytes_by_column(self._classes):
+                if row[column] >= 0:
+                    by_target[row[column]] = by_target.get(row[column], b"") + read
+            known = self._steps[state] = [(target, bytes(sorted(read))) for target, read in by_target.items()]
+        return known
 
     # --- columns -----------------------------------------------------------------------------------------------
 
@@ -272,6 +285,15 @@ def _columns(byte_class: bytes, ascii_only: bool) -> Columns:
     classes, found = np.unique(np.frombuffer(byte_class, dtype=np.uint8)[plain], return_inverse=True)
     of_byte[plain] = found.ravel() + 1
     return Columns(classes, of_byte, [(of_byte == index).nonzero()[0].tolist() for index in range(1, len(classes) + 1)])
+
+
+@lru_cache(maxsize=512)
+def _bytes_by_column(byte_class: bytes) -> list[tuple[int, bytes]]:
+    """The columns in the order of their first bytes, each with its bytes."""
+    found: dict[int, bytearray] = {}
+    for byte, column in enumerate(byte_class):
+        found.setdefault(column, bytearray()).append(byte)
+    return [(column, bytes(read)) for column, read in found.items()]
 
 
 @lru_cache(maxsize=2048)
