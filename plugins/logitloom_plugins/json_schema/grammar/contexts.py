@@ -81,9 +81,11 @@ class NameContext(StringContext):
         is_free: whether any characters may come between two characters.
     """
 
-    def __init__(self, parts: tuple[object, ...], frame: ObjectFrame, layout: Layout, mask: int) -> None:
+    def __init__(
+        self, parts: tuple[object, ...], frame: ObjectFrame, layout: Layout, mask: int, content: Content
+    ) -> None:
         keys = frame.plan.keys
-        super().__init__(parts, keys.content)
+        super().__init__(parts, content)
         self.frame = frame
         self.layout = layout
         self.keys = keys

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula
-from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
 
@@ -214,11 +213,6 @@ class Keys:
     def other_bits(self) -> int:
         """The bits of the names that the schema does not mention."""
         return sum([self.bit[label] for label in self.others])
-
-    @cached_property
-    def content(self) -> Content:
-        """The names as the content of a string."""
-        return Content(self.automaton)
 
     @cached_property
     def bit(self) -> dict[Label, int]:

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from logitloom_plugins.json_schema.grammar import arrays, objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
 from logitloom_plugins.json_schema.grammar.contexts import NameContext, NumberContext, StringContext, TextContext
+from logitloom_plugins.json_schema.grammar.keys import Keys
 from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, Whitespace, after_gap, fillings, inside
 from logitloom_plugins.json_schema.grammar.members import Member, TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
@@ -43,6 +44,7 @@ from logitloom_plugins.json_schema.grammar.states import (
     state_in,
 )
 from logitloom_plugins.json_schema.schema.formula import Formula
+from logitloom_plugins.json_schema.values.content import Content
 
 __all__ = ["BLANKS", "SchemaGrammar", "after_number", "may_end", "moves_between"]
 
@@ -71,6 +73,8 @@ class SchemaGrammar:
         self._texts: dict[tuple[tuple[Formula, ...], frozenset[TruthVector]], TextContext] = {}
         self._names: dict[tuple[ObjectFrame, Layout], NameContext] = {}
         self._numbers: dict[tuple[tuple[Formula, ...], frozenset[TruthVector]], NumberContext] = {}
+        #: The names of each object as the content of a string.
+        self._contents: dict[Keys, Content] = {}
         self._returns: dict[tuple[tuple[TruthVector, State], ...], Return] = {}
 
     def start(self) -> State:
@@ -95,7 +99,11 @@ class SchemaGrammar:
         asked = frame, layout
         context = self._names.get(asked)
         if context is None:
-            context = NameContext(("name", frame, layout), frame, layout, self.key_mask(frame))
+            keys = frame.plan.keys
+            content = self._contents.get(keys)
+            if content is None:
+                content = self._contents[keys] = Content(keys.automaton)
+            context = NameContext(("name", frame, layout), frame, layout, self.key_mask(frame), content)
             self._names[asked] = context
         return context
 
