@@ -19,6 +19,7 @@ from logitloom.processor import NEEDS
 
 __all__ = ["add_parser"]
 
+_MARKED: Final = {True: "yes", False: "no", None: "not known: no token of the text could be scored"}
 #: More ids than any vocabulary has.
 _MOST_IDS: Final = 1 << 24
 
@@ -37,7 +38,8 @@ def add_parser(commands: Any) -> None:
         "detect",
         help="look for a watermark in a text",
         description="Look for the mark of a watermark processor in a text, given as text or as token ids, and print "
-        "the statistic and the p-value. Exit code 0 if the p-value is below the threshold, else 1.",
+        "the statistic and the p-value. Exit code 0 if the p-value is below the threshold, else 1. A text too short to "
+        "score is neither marked nor unmarked ('marked' of --json is null).",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -88,7 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     told = []
     for ids in texts:
         found = mark.detect(ids, vocab_size=size)
-        marked = bool(found.p_value < arguments.threshold)
+        # A text in which no token was scored may bear a mark or not.
+        marked = bool(found.p_value < arguments.threshold) if found.scored else None
         told.append({"processor": arguments.processor, "tokens": len(ids), **found._asdict(), "marked": marked})
     if arguments.json:
         print(json.dumps(told[0] if len(told) == 1 else told, indent=2))
@@ -102,7 +105,7 @@ def _shown(told: dict[str, Any]) -> str:
     rows = [
         ("tokens", str(told["tokens"])), ("scored", str(told["scored"])), ("mean", f"{told['mean']:.4f}"),
         ("statistic", f"{told['statistic']:.3f}"), ("p-value", f"{told['p_value']:.3g}"),
-        ("marked", "yes" if told["marked"] else "no"),
+        ("marked", _MARKED[told["marked"]]),
     ]  # fmt: skip
     return table(rows, ("", told["processor"]), sys.stdout)
 

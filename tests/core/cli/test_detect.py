@@ -46,6 +46,18 @@ def test_a_mark_is_found_with_its_key_and_not_with_another(capsys: Any, ids: str
     assert "no" in out.split("marked")[1]
 
 
+def test_a_text_too_short_to_score_is_not_said_to_bear_no_mark(capsys: Any, tmp_path: Path) -> None:
+    path = tmp_path / "short.json"
+    path.write_text("[3]")
+    given = ("watermark_greenlist", "--ids", str(path), "--vocab-size", str(VOCAB), "--set", "key=77")
+    code, out, _ = run(capsys, *given)
+    assert code == 1
+    assert "not known" in out.split("marked")[1]
+    code, out, _ = run(capsys, *given, "--json")
+    told = json.loads(out)
+    assert (code, told["scored"], told["marked"]) == (1, 0, None)
+
+
 @pytest.mark.extras
 def test_a_text_is_read_with_its_tokenizer(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="texts are read with tokenizers")
