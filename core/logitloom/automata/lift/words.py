@@ -18,32 +18,11 @@ from logitloom.automata.lift.trie import Trie, vocabulary_trie
 from logitloom.automata.lift.trie_walk import bytes_at, children, tokens_at
 from logitloom.vocabulary import Vocabulary, kept_with_vocabulary
 
-__all__ = ["Words", "WordsAfterBlanks", "vocabulary_words"]
+__all__ = ["Words", "vocabulary_words"]
 
 _BLANKS: Final = b" \n\t\r"
-
-
-class WordsAfterBlanks:
-    """The nodes whose prefix is whitespace, perhaps none, and then a certain byte.
-
-    Args:
-        nodes: the nodes.
-        depths: the lengths of the whitespace, ascending.
-        sizes: the number of children of each node of the trie.
-    """
-
-    def __init__(self, nodes: NDArray[Any], depths: list[int], sizes: NDArray[np.int32]) -> None:
-        self._nodes, self._depths, self._sizes = nodes, depths, sizes
-        self._known: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-
-    def between(self, least: int, most: int) -> tuple[list[int], list[int]]:
-        """The nodes after ``least`` to ``most`` characters of whitespace, and those of them that have children."""
-        known = self._known.get((least, most))
-        if known is None:
-            nodes = self._nodes[bisect.bisect_left(self._depths, least) : bisect.bisect_right(self._depths, most)]
-            known = nodes.tolist(), nodes[self._sizes.take(nodes) > 0].tolist()
-            self._known[least, most] = known
-        return known
+#: The most sets of bytes for which the nodes after whitespace are kept.
+_MOST_SETS: Final = 1 << 12
 
 
 class Words:
@@ -56,7 +35,6 @@ class Words:
         trie: the trie.
         order: the ids of the words, sorted by their bytes; positions of words are indices into it.
         blank_depths: the length of each prefix that is whitespace alone, in the order of the nodes.
-        after: by byte the nodes whose prefix is whitespace, or nothing, followed by that byte.
 
     Example:
         >>> from logitloom.automata.lift.trie import vocabulary_trie
@@ -95,10 +73,13 @@ class Words:
         # Levels are visited in order, so depths are ascending.
         following, depths_before = joined(after), joined(before)
         read = bytes_at(trie, following)
-        self.after: dict[int, WordsAfterBlanks] = {}
+        #: By byte the nodes whose prefix is whitespace, or nothing, followed by that byte, and the lengths of the
+        #: whitespace, ascending.
+        self._after: dict[int, tuple[NDArray[Any], list[int]]] = {}
         for byte in np.unique(read).tolist():
             here = read == byte
-            self.after[byte] = WordsAfterBlanks(following[here], depths_before[here].tolist(), trie.child_count)
+            self._after[byte] = following[here], depths_before[here].tolist()
+        self._after_blanks: dict[tuple[tuple[int, ...], int, int], tuple[list[int], list[tuple[int, list[int]]]]] = {}
 
     # --- one node -------------------------------------------------------------------------------------------------
 
@@ -131,6 +112,30 @@ class Words:
                 if child >= 0 and code != -1:
                     found.append((child, code, sizes[child] > 0))
         return found
+
+    def after_blanks(
+        self, read: tuple[int, ...], least: int, most: int
+    ) -> tuple[list[int], list[tuple[int, list[int]]]]:
+        """The nodes after ``least`` to ``most`` characters of whitespace and one of some bytes, which is no whitespace.
+
+        Returns:
+            The nodes; and by byte those of them that have children.
+        """
+        known = self._after_blanks.get((read, least, most))
+        if known is None:
+            every: list[int] = []
+            going: list[tuple[int, list[int]]] = []
+            for byte in read:
+                if byte in self._after:
+                    nodes, depths = self._after[byte]
+                    nodes = nodes[bisect.bisect_left(depths, least) : bisect.bisect_right(depths, most)]
+                    every += nodes.tolist()
+                    below: list[int] = nodes[self.trie.child_count.take(nodes) > 0].tolist()
+                    going += [(byte, below)] if below else []
+            if len(self._after_blanks) >= _MOST_SETS:
+                self._after_blanks.clear()
+            known = self._after_blanks[read, least, most] = every, going
+        return known
 
     def read_by_byte(self, nodes: list[int], row: Mapping[int, int]) -> dict[bytes, list[int]]:
         """The children of some nodes that a row of codes reads, by their bytes."""

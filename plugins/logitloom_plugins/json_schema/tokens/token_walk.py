@@ -132,15 +132,12 @@ class TokenWalk:
         found.blanks = bisect.bisect_right(words.blank_depths, more + 1)
         ranges = [(sparse, 0, more + 1)] if sparse is after else [(sparse, 0, 0), (after, 1, more + 1)]
         for codes, least, most in ranges:
-            for byte, code in codes.items():
-                follow = words.after.get(byte)
-                if follow is None or byte in _BLANKS:
-                    continue
-                nodes, going = follow.between(least, most)
-                found.entered += nodes
-                if going:
-                    reached, below = (code, stack) if code >= 0 else machine.reader.applied(code, stack)
-                    pending += [(node, reached, below) for node in going]
+            nodes, going = words.after_blanks(tuple(codes), least, most)
+            found.entered += nodes
+            for byte, begun in going:
+                code = codes[byte]
+                reached, below = (code, stack) if code >= 0 else machine.reader.applied(code, stack)
+                pending += [(node, reached, below) for node in begun]
         return self.below(words, pending, found)
 
     def below(self, words: Words, pending: Pending, found: Found | None = None) -> Found:
