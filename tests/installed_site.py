@@ -17,7 +17,19 @@ import pytest
 import logitloom
 from logitloom.host import registry
 
-__all__ = ["InstalledSite"]
+__all__ = ["InstalledSite", "require_distributions"]
+
+
+def require_distributions(*names: str) -> None:
+    """Skip the test if a distribution is missing.
+
+    Modules are not looked for: after a look for pip the import of setuptools fails in this process, and with it the
+    first compilation of PyTorch.
+    """
+    installed = {re.sub("[-_.]+", "-", each.name).lower() for each in importlib.metadata.distributions()}
+    for name in names:
+        if name not in installed:
+            pytest.skip(f"the distribution {name} is not installed")
 
 
 class InstalledSite:
@@ -33,10 +45,7 @@ class InstalledSite:
     def __init__(
         self, home: Path, sources: Iterable[Path], backends: Iterable[str] = ("numpy",), needed: Iterable[str] = ()
     ) -> None:
-        names = {re.sub("[-_.]+", "-", d.name).lower() for d in importlib.metadata.distributions()}
-        for package in ("hatchling", "pip", *needed):
-            if package not in names:
-                pytest.skip(f"the package {package} is not installed")
+        require_distributions("hatchling", "pip", *needed)
         self.home, folder = home, home / "site"
         core = str(Path(logitloom.__file__).parent.parent)
         path = os.pathsep.join([str(folder), core, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -6,7 +6,6 @@ package that builds distributions must be there already.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -22,6 +21,7 @@ import pytest
 
 import logitloom
 from logitloom.host import registry
+from tests.installed_site import require_distributions
 
 #: The distribution that the tutorial makes is built with hatchling.
 pytestmark = pytest.mark.extras
@@ -126,16 +126,7 @@ def lacks(step: list[str] | Change) -> bool:
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
-    # Not by looking for modules: looking for pip makes setuptools warn where something has imported distutils.
-    names = [distribution.name for distribution in importlib.metadata.distributions()]
-    installed = {re.sub("[-_.]+", "-", name).lower() for name in names}
-    for package, use in (
-        ("hatchling", "builds distributions"),
-        ("pip", "installs"),
-        ("array-api-strict", "is adapted"),
-    ):
-        if package not in installed:
-            pytest.skip(f"the package {package}, which {use}, is not installed")
+    require_distributions("hatchling", "pip", "array-api-strict")
     walk = Walk(tmp_path_factory.mktemp("tutorial"))
     for step in steps():
         if not lacks(step):

@@ -22,6 +22,7 @@ from logitloom.cli.new import write
 from logitloom.errors import UnknownPlugin
 from logitloom.host import registry
 from logitloom.testing import ProcessorConformance
+from tests.installed_site import require_distributions
 
 
 @pytest.fixture(autouse=True)
@@ -291,9 +292,7 @@ def test_progress_is_told_line_by_line_where_there_is_no_terminal(capsys: pytest
 def test_a_package_is_checked_in_an_environment_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for package in ("hatchling", "pip"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"the package {package} is not installed")
+    require_distributions("hatchling", "pip")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # pip reads this one as: without isolation
     folder = write("tokenizer", "letters_of_mine", tmp_path)
