@@ -42,17 +42,21 @@ def _first(
     having: Callable[[NDArray[Any]], bool],
     chain: Chain,
     indices: Sequence[int],
-    logits: Array,
+    logits: Array | None,
     before: ChainState,
     context: Context,
     row: int,
 ) -> str | None:
-    """The label of the first of some processors after which the logits of a row have a property."""
+    """The label of the first of some processors after which the logits of a row have a property.
+
+    Without logits, which may have been overwritten, the processors get equal ones.
+    """
     context = context.with_fields(donate=False, donate_state=False, pool=None)
     for end, index in enumerate(indices, 1):
         links, states = zip(*((chain.links[i], before.processors[i]) for i in indices[:end]), strict=True)
         part = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=False)
-        processed, _ = part.process(logits, ChainState(before.position, states), context)
+        given = _blank(part, context) if logits is None else logits
+        processed, _ = part.process(given, ChainState(before.position, states), context)
         line = context.backend.to_numpy(processed[row] if processed.ndim == 2 else processed)
         if having(line):
             return chain.labels[index]
@@ -60,7 +64,7 @@ def _first(
 
 
 def _blank(chain: Chain, context: Context) -> Array:
-    """Equal logits in the place of those of a step, which may have been overwritten."""
+    """Equal logits for one step of a chain."""
     rows = context.batch if context.tokens is None else context.tokens.shape[0]
     return context.backend.asarray(np.zeros((chain.branches * rows, context.vocab_size), np.float32))
 
@@ -90,18 +94,19 @@ def no_legal_token(
     # The tokens that a truncation leaves depend on the logits, which are gone; the tokens that constraints leave do
     # not.
     hard = [index for index, link in enumerate(chain.links) if not link.effect.keeps_last]
-    label = _first(_closed, chain, hard, _blank(chain, context), before, context, row)
+    label = _first(_closed, chain, hard, None, before, context, row)
     by = f"Processor {label!r} left" if label else "The processors of the chain together left"
     remedy = "Loosen one of its constraints, or let the row end there."
     at = chain.labels.index(label) if label else 0
     others = [repr(link.label) for link in chain.links[:at] if not link.effect.keeps_last]
     early = [repr(link.label) for link in truncations(chain.links)]
+    guiding = [repr(link.label) for link in chain.links if link.declared("stage") == "guidance"]
     if others:
         by = f"Processors {', '.join(others)} and {label!r} contradict each other: together they left"
-    elif early and label is None:
-        allowing = [repr(chain.labels[index]) for index in hard]
-        by = f"{', '.join(early)} kept no token that {' and '.join(allowing)} allows, which left"
-        remedy = f"Put {', '.join(early)} behind {allowing[-1]}."
+    elif label is None and hard and (early or guiding):
+        keeping, allowing = ", ".join(early or guiding), [repr(chain.labels[index]) for index in hard]
+        by = f"{keeping} kept no token that {' and '.join(allowing)} allows, which left"
+        remedy = f"Put {keeping} behind {allowing[-1]}." if early else f"Set the options of {keeping} to keep more."
     return NoLegalToken(
         f"{by} {name} without any legal token at position {position}{written(chain, context, tokens)}. Chain: "
         f"{', '.join(chain.labels)}. {remedy}"
@@ -134,7 +139,7 @@ def invalid_logits(
     wrong = np.flatnonzero(~(values < np.inf))
     if not wrong.size:
         return None
-    label = _first(_unsound, chain, range(len(chain)), _blank(chain, context), before, context, row)
+    label = _first(_unsound, chain, range(len(chain)), None, before, context, row)
     if label is not None:
         by = f"Processor {label!r} returned them, as it does for equal logits of all tokens"
     elif chain.labels:

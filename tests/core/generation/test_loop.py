@@ -160,6 +160,27 @@ def test_a_truncation_that_leaves_no_token_of_a_constraint_is_named(model: ToyMo
         Generator(model, chain, strategy, max_tokens=3, vocabulary=words)([[1, 2]])
 
 
+@pytest.mark.parametrize("strategy", [Greedy(), BeamSearch(2)])
+@pytest.mark.parametrize("form", ["two_pass", "one_pass"])
+def test_guidance_that_leaves_no_token_of_a_constraint_is_named(model: ToyModel, strategy: Any, form: str) -> None:
+    words = Vocabulary([b"", *(bytes([97 + i]) for i in range(16))], eos=[0])
+    guidance = ("cfg", {"scale": 1.5, "top_k": 1, "form": form})
+    free = Generator(model, processors.load(guidance), max_tokens=1, vocabulary=words)([[1, 2], [2, 3]])
+    rare = {"pattern": f"[^{''.join(words.decode(one.tokens) for one in free)}]"}
+    chain = processors.load(guidance, ("regex", rare), tokenizer=words)
+    with pytest.raises(
+        NoLegalToken, match=r"'cfg' kept no token that 'regex' allows.*Set the options of 'cfg' to keep more\."
+    ):
+        Generator(model, chain, strategy, max_tokens=3, vocabulary=words)([[1, 2], [2, 3]])
+
+
+@pytest.mark.parametrize("form", ["two_pass", "one_pass"])
+def test_constraints_that_contradict_each_other_are_named_beside_guidance(model: ToyModel, form: str) -> None:
+    chain = processors.load(("cfg", {"form": form}), Cycle(forced=2), ("suppress_tokens", {"tokens": [2]}))
+    with pytest.raises(NoLegalToken, match=r"'Cycle' and 'suppress_tokens' contradict each other: .* at position 5"):
+        Generator(model, chain, max_tokens=13, vocabulary=VOCABULARY)(PROMPTS)
+
+
 def test_a_row_without_legal_token_is_an_error_that_names_row_position_and_processor(model: ToyModel) -> None:
     chain = processors.load("temperature", Cycle(forced=99))
     with pytest.raises(NoLegalToken, match=r"'Cycle' left row 0 .* at position 5 after 'a'|'Cycle' left row 0"):
