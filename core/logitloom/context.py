@@ -163,7 +163,7 @@ class Context:
             vocabulary = vocabulary_of(vocabulary)
         limit = more.get("max_new_tokens")
         if limit is not None:
-            more["max_new_tokens"] = seeds(limit, "max_new_tokens", InvalidContext)
+            more["max_new_tokens"] = seeds(limit, "max_new_tokens", InvalidContext, least=0)
         rows, left = (1, 0) if logits.ndim == 1 else divmod(int(logits.shape[0]), branches)
         if left:
             raise InvalidContext(f"{logits.shape[0]} rows of logits cannot be split into {branches} branches each.")

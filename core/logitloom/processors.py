@@ -201,7 +201,7 @@ def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any], b
         return Link(label, name, None, processor=plugin)
     if callable(plugin):
         return Link(label, name, None, processor=FunctionProcessor(plugin))
-    listed = isinstance(plugin, (list, tuple)) and all(isinstance(part, str) for part in plugin)
+    listed = isinstance(plugin, (list, tuple)) and all(isinstance(part, (str, list, tuple)) for part in plugin)
     several = " Give several processors as several arguments." if listed else ""
     raise InvalidSignature(
         f"{shown(plugin)} is no processor.{several} Give a name, a pair such as ('top_k', {{'k': 5}}), an object or "

@@ -73,7 +73,9 @@ class Vocabulary:
             )
         except TypeError:
             wrong = next(i for i, b in enumerate(token_bytes) if not isinstance(b, (bytes, bytearray, memoryview)))
-            raise VocabularyError(f"{name}: token {wrong} is {shown(token_bytes[wrong])}, and not bytes.") from None
+            raise VocabularyError(
+                f"{name}: token {wrong} is {shown(token_bytes[wrong])}, and not bytes. Give the bytes of each token."
+            ) from None
         if not any(self.token_bytes):
             raise VocabularyError(f"{name}: no token has any bytes, so no text could be written with it.")
 

@@ -38,6 +38,8 @@ def test_prompts_become_tuples_of_integers():
             "5 columns, but the vocabulary 'big' has a token with id 5",
         ),
         ({"prompt": [[1], [-1]]}, "row 1 .*-1.*negative"),
+        ({"max_new_tokens": -1}, "'max_new_tokens' must be a whole number of at least 0, but is -1"),
+        ({"max_new_tokens": [3, -1]}, r"'max_new_tokens\[1\]' must be a whole number of at least 0, but is -1"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(more, text):

@@ -65,6 +65,11 @@ def test_ids_outside_the_table_are_refused(more):
         Vocabulary([b"a", b"b", b"c"], **more)
 
 
+def test_a_table_of_texts_is_refused():
+    with pytest.raises(errors.VocabularyError, match=r"token 1 is 'b', and not bytes\. Give the bytes of each token"):
+        Vocabulary([b"a", "b"])
+
+
 def test_a_table_without_any_text_is_refused():
     with pytest.raises(errors.VocabularyError, match="tiny: no token has any bytes"):
         Vocabulary([b"", b"x"], special=[1], name="tiny")

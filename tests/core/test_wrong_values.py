@@ -313,6 +313,12 @@ def test_what_is_no_processor_is_refused(spec: Any) -> None:
         processors.load(spec)
 
 
+@pytest.mark.parametrize("spec", [["top_k", "temperature"], [("top_k", {"k": 3}), ("temperature", {})]])
+def test_a_list_of_processors_is_refused_with_the_remedy(spec: Any) -> None:
+    with pytest.raises(LogitloomError, match="Give several processors as several arguments"):
+        processors.load(spec)
+
+
 # -- values that ruin a row -------------------------------------------------------------------------------
 
 EXTREMES = [

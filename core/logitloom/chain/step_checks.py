@@ -61,7 +61,7 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
     if held is not None and held != count:
         raise StateMismatch(
             f"The state has {held} rows, but there are logits for {count} sequences. Move the rows of the state along "
-            f"with those of the logits: logitloom.rows.tree.take(state, index)."
+            f"with those of the logits: logitloom.state.take(state, index)."
         )
     tokens = context.tokens
     if tokens is not None and tokens.shape[0] != count:

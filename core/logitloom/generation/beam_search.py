@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.arguments import MOST_ROWS, id_lists, number, optional_ids, whole
+from logitloom.arguments import MOST_ROWS, id_lists, number, optional_ids, shown, whole
 from logitloom.arrays import rng
 from logitloom.arrays.backend import NEG_INF, Array
 from logitloom.chain import Chain, ChainState
@@ -58,6 +58,11 @@ class BeamSearch:
             raise GenerationError(
                 f"length_penalty is an exponent from -{_MOST_LENGTH_PENALTY} to {_MOST_LENGTH_PENALTY}, but is "
                 f"{self.length_penalty}."
+            )
+        early = self.early_stopping
+        if not isinstance(early, (bool, np.bool_)) and not (isinstance(early, str) and early == "never"):
+            raise GenerationError(
+                f"The argument 'early_stopping' must be True, False or 'never', but is {shown(early)}."
             )
         whole(self.samples, "samples", GenerationError, most=MOST_ROWS)
         if self.beams < 1:
@@ -417,7 +422,7 @@ def _is_done(search: _Prompt, best: float, beginning: int, step: int, max_tokens
     """Whether no unfinished hypothesis can displace a finished one."""
     if len(search.finished) < settings.beams:
         return False
-    if settings.early_stopping is True:
+    if settings.early_stopping and settings.early_stopping != "never":
         return True
     worst, carried = search.finished[-1].score, search.scored[beginning]
     if settings.early_stopping == "never" and settings.length_penalty > 0.0:

@@ -268,8 +268,6 @@ def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any])
     if used and not 0 <= used[0] <= used[-1] < len(states):
         wrong = used[0] if used[0] < 0 else used[-1]
         raise StateMismatch(f"State {wrong} was chosen for a row, but there are the states 0 to {len(states) - 1}.")
-    if len(used) == 1:
-        return states[used[0]]
     rows = len(chosen)
     for w in used:
         if row_count(states[w]) not in (None, rows):
@@ -277,6 +275,8 @@ def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any])
                 f"A version was chosen for {rows} rows, but state {w} has {row_count(states[w])} rows. "
                 f"Every version holds the same rows."
             )
+    if len(used) == 1:
+        return states[used[0]]
     order = {w: i for i, w in enumerate(used)}
     index = np.asarray([order[int(w)] * rows + i for i, w in enumerate(chosen)], dtype=np.int32)
     return take(concat([states[w] for w in used]), index)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 from logitloom import Context
-from logitloom.errors import InvalidContext, OptionError
+from logitloom.errors import InvalidContext, ModelError, OptionError
 from logitloom.host.text_encoder import text_encoder
 from logitloom_plugins.processors._token_table import check_ids
 
@@ -87,9 +88,15 @@ def per_row(prompts: Sequence[Prompt], context: Context, model: Any, option: str
 
     Raises:
         InvalidContext: as :func:`shared_out`, or if a text meets a model without tokenizer.
-        OptionError: if an id lies outside the logits.
+        OptionError: if an id lies outside the logits, or a prompt fills the model's context.
     """
     encoded = [_encoded(prompt, model, option, owner) for prompt in prompts]
+    longest, most = max(map(len, encoded)), getattr(model, "max_length", None)
+    if most is not None and longest >= most:
+        raise OptionError(
+            f"Option {option!r} of {owner!r} has a prompt of {longest} tokens, but the model takes {most} at most and "
+            f"needs room to generate. Shorten the prompt."
+        )
     check_ids([token for prompt in encoded for token in prompt], context.vocab_size, option, owner)
     return shared_out(encoded, context, option, owner)
 
@@ -120,7 +127,9 @@ def shared_out(values: Sequence[Value], context: Context, option: str, owner: st
 def _encoded(prompt: Prompt, model: Any, option: str, owner: str) -> list[int]:
     if not isinstance(prompt, str):
         return list(prompt)
-    tokenizer = getattr(model, "tokenizer", None)
+    tokenizer = None
+    with suppress(ModelError):  # a model that was not loaded from a file
+        tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         raise InvalidContext(
             f"Option {option!r} of {owner!r} is text, but the model has no tokenizer to encode it. Give token ids, "

@@ -167,8 +167,9 @@ def test_a_stateless_state_has_no_rows_and_moves_anyway():
 
 def test_selecting_for_another_number_of_rows_is_refused():
     versions = [(np.array([1, 2, 3]),), (np.array([4, 5, 6]),)]
-    with pytest.raises(errors.StateMismatch, match="2 rows.*3 rows"):
-        state.select(versions, [0, 1])
+    for which in ([0, 1], [1, 1]):
+        with pytest.raises(errors.StateMismatch, match="2 rows.*3 rows"):
+            state.select(versions, which)
 
 
 @pytest.mark.parametrize("which", [[0, 2], [-1, 0], [2, 2]])

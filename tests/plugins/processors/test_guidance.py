@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from logitloom import Backend, Context, load_backend, processors
 from logitloom.errors import InvalidContext, InvalidSignature, NeedsNotMet, OptionError, StageOrderError
-from logitloom.generation import BeamSearch, Generator
+from logitloom.generation import BeamSearch, Generator, Greedy
+from logitloom_contrib.llama import random_model
 from tests.oracles.guidance import guided, log_softmax
 from tests.oracles.toy_model import ToyModel
 
@@ -320,12 +321,24 @@ def test_prompts_that_do_not_fit_the_rows_are_refused() -> None:
     assert two.init_state(Context.start(logits, prompt=[[1], [1], [2], [2]], model=model))
     with pytest.raises(InvalidContext, match="Give one for all, or one per prompt"):
         two.init_state(Context.start(logits, prompt=[[1], [2], [3], [3]], model=model))
-    with pytest.raises(InvalidContext, match="is text, but the model has no tokenizer"):
-        processors.load(("cfg", {"negative_prompt": "no"})).init_state(
-            Context.start(logits, prompt=[[1]] * 4, model=model)
-        )
+    for silent in (model, random_model("numpy", vocab=4)):
+        with pytest.raises(InvalidContext, match="is text, but the model has no tokenizer"):
+            processors.load(("cfg", {"negative_prompt": "no"})).init_state(
+                Context.start(logits, prompt=[[1]] * 4, model=silent)
+            )
     with pytest.raises(InvalidContext, match="the prompt of row 1 has no tokens"):
         processors.load("cfg").init_state(Context.start(logits, prompt=[[1], [], [2], [3]], model=model))
+
+
+@both_forms
+@pytest.mark.parametrize("strategy", [Greedy(), BeamSearch(2)])
+def test_a_prompt_that_fills_the_context_of_the_model_is_refused(form: str, strategy: Any) -> None:
+    model = ToyModel(load_backend("numpy"), vocab=4)
+    for length in (model.max_length, model.max_length + 5):
+        chain = processors.load(("cfg", {"negative_prompt": [[1], [2] * length], "form": form}))
+        said = f"Option 'negative_prompt' of 'cfg' has a prompt of {length} tokens, but the model takes "
+        with pytest.raises(OptionError, match=said):
+            Generator(model, chain, strategy, max_tokens=3, eos=())([[1], [2]])
 
 
 def test_text_is_encoded_by_the_tokenizer_of_the_model() -> None:
