@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.arguments import instance, names
+from logitloom.arguments import about_messages, instance, names
 from logitloom.arrays.backend import NEG_INF, Array, Backend
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
@@ -156,15 +156,16 @@ class ContinuousGenerator:
 
     def _first(self, prompt: Any, samples: int) -> SequenceState:
         """The state before the first generation."""
-        if isinstance(prompt, np.ndarray) and prompt.dtype.kind in "iu":
-            prompt = prompt.tolist()
+        given, listed = prompt, getattr(prompt, "tolist", None)
+        if callable(listed) and not isinstance(prompt, type):
+            prompt = listed()  # an array of any library
         if not _is_prompt(prompt):
-            what = type(prompt).__name__
+            what = "an empty list" if isinstance(prompt, (list, tuple)) and not prompt else type(given).__name__
             if isinstance(prompt, (list, tuple)) and prompt:
                 what = f"{what} of {type(prompt[0]).__name__}"
             raise PromptTypeError(
                 f"Continuous generation continues a text, a list of texts, token ids, a list of those, or a "
-                f"SequenceState, but got {what}."
+                f"SequenceState, but got {what}.{about_messages(given)}"
             )
         ids = self.generator.encode(prompt)
         return SequenceState(

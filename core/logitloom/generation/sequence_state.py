@@ -192,6 +192,8 @@ class SequenceState:
             SequenceIndexError: if the number of axes is wrong, or an index is outside its axis.
         """
         batch, sample, chars = self._axes(key)
+        for given, what in ((batch, "prompts"), (sample, "samples"), (chars, "characters")):
+            _check_slice(given, what)
         prompts = _indices(batch, self.batch, "prompts")
         samples = _indices(sample, self.samples, "samples")
         index = [b * self.samples + s for b in prompts for s in samples]
@@ -387,13 +389,26 @@ class SequenceState:
                 installed.
         """
         instance(path, (str, os.PathLike), "path", GenerationError)
-        instance(generator, Generator, "generator", GenerationError)
+        instance(
+            generator, Generator, "generator", GenerationError, "Of a ContinuousGenerator give its attribute generator."
+        )
         vocabulary = generator.known_vocabulary
         saved, cache = state_file.load(path, generator.model, vocabulary)
         return cls(
             saved.rows, saved.weights, scored=saved.scored, tokenizer=generator.tokenizer, vocabulary=vocabulary,
             model=generator.model, cache=cache,
         )  # fmt: skip
+
+
+def _check_slice(key: Any, what: str) -> None:
+    if isinstance(key, slice):
+        try:
+            key.indices(0)
+        except (TypeError, ValueError) as error:
+            raise SequenceIndexError(
+                f"The {what} of a SequenceState were given as {key} ({error}). Give whole numbers, and a step that is "
+                f"not 0."
+            ) from None
 
 
 def _indices(key: Any, size: int, what: str) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from logitloom import Backend
 from logitloom.errors import (
     ContextLengthExceeded,
     GenerationError,
@@ -393,6 +394,25 @@ def test_a_full_context_is_an_error(model: Any) -> None:
 def test_anything_else_is_a_type_error(model: Any, wrong: Any) -> None:
     with pytest.raises(TypeError, match="continues a text, a list of texts"):
         continuous(generator(model))(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([], r"but got an empty list\.$"),
+        (np.array([0.5]), r"but got ndarray of float\.$"),
+        ([{"role": "user", "content": "a"}], "Chat messages become token ids with the tokenizer's chat template"),
+        ({"input_ids": [[1]]}, "Of what a tokenizer returns give the 'input_ids'"),
+    ],
+)
+def test_what_is_no_prompt_is_refused_with_the_remedy(model: Any, wrong: Any, said: str) -> None:
+    with pytest.raises(PromptTypeError, match=said):
+        continuous(generator(model))(wrong)
+
+
+def test_ids_may_come_as_an_array(backend: Backend) -> None:
+    write = continuous(generator(tiny_model()))
+    assert write(backend.asarray(np.array([[1, 2], [3, 4]])), max_tokens=2).rows == write([[1, 2], [3, 4]], 2).rows
 
 
 def test_a_list_of_states_is_a_type_error(model: Any) -> None:

@@ -172,6 +172,8 @@ def test_half_a_character_at_the_end_is_kept_as_it_is() -> None:
         ((3, 3), (slice(3, 5), 0, slice(0, 2)), r"selects none of the 3 prompts"),
         ((3, 3), (0, 0, 999), r"Character 999 was asked of row 0"),
         ((3, 3), (0, "a", 1), r"its samples were given as 'a'"),
+        ((1, 1), slice(None, None, 0), r"characters .* slice\(None, None, 0\) \(slice step cannot be zero\)\. Give "),
+        ((3, 3), (0, slice(0.5, 1), 1), r"samples of a SequenceState were given as slice\(0.5, 1, None\)"),
     ],
 )
 def test_wrong_axes_are_index_errors(states: Any, shape: Any, key: Any, message: str) -> None:
