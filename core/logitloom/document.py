@@ -167,7 +167,8 @@ def _specs(document: Mapping[str, Any]) -> list[Any]:
     extra = set(document) - {"logitloom", "processor"}
     if extra:
         raise ChainDocumentError(
-            f"A chain document has no {min(map(str, extra))!r}; it has 'logitloom' and 'processor'."
+            f"A chain document has the keys 'logitloom' and 'processor' alone, but this one has "
+            f"{min(map(str, extra))!r}. In TOML each processor begins with [[processor]]."
         )
     entries = document.get("processor", [])
     if not isinstance(entries, list):

@@ -197,7 +197,7 @@ def test_values_without_plain_form_are_refused():
     [
         ({}, "starts with logitloom = 1; this one has None. Write 'logitloom = 1' in its first line"),
         ({"logitloom": 2}, "this one has 2"),
-        ({"logitloom": 1, "processors": []}, "has no 'processors'"),
+        ({"logitloom": 1, "processors": []}, "alone, but this one has 'processors'"),
         ({"logitloom": 1, "processor": {"use": "top_k"}}, r"is a list: write \[\[processor\]\]"),
         ({"logitloom": 1, "processor": ["top_k"]}, "Processor 1 of the chain document must have 'use'"),
         ({"logitloom": 1, "processor": [{"use": "top_k", "k": 3}]}, "Processor 1"),

@@ -17,8 +17,27 @@ __all__ = ["grammar_argument", "schema_argument"]
 
 
 def grammar_argument(text: str) -> Path | str:
-    """The path of a grammar where there is such a file; any other text is read, or refused, by the processor."""
-    return Path(text) if text.strip() and os.path.exists(text) else text
+    """The path of a grammar where there is such a file; any other text is read, or refused, by the processor.
+
+    Raises:
+        OptionError: it names a pipe that holds no text in UTF-8.
+    """
+    return _of_path(text) if text.strip() and os.path.exists(text) else text
+
+
+def _of_path(path: str) -> Path | str:
+    """A path; of a pipe, which gives its text once, though each engine asks for it, the text.
+
+    Raises:
+        OptionError: the pipe holds no text in UTF-8.
+    """
+    found = Path(path)
+    if not found.is_fifo():
+        return found
+    try:
+        return found.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise OptionError(f"The pipe {path!r:.100} cannot be read ({error!s:.200}). Give text in UTF-8.") from error
 
 
 def schema_argument(text: str) -> Any:
@@ -27,14 +46,15 @@ def schema_argument(text: str) -> Any:
     The module is also looked for in the current folder, as by ``python -m``.
 
     Raises:
-        OptionError: the module cannot be imported, or has nothing of that name.
+        OptionError: the module cannot be imported, or has nothing of that name; or it names a pipe that holds no
+            text in UTF-8.
     """
     if text.lstrip().startswith("{") or text.strip() in ("true", "false"):
         return text
     named = re.fullmatch(r"([\w.]+):([\w.]+)", text)
     if named is None or os.path.exists(text):
         # An empty text, of which a path would make the current folder, is left for the processor to refuse.
-        return Path(text) if text.strip() else text
+        return _of_path(text) if text.strip() else text
     module_name, path = named.groups()
     if "" not in sys.path:
         sys.path.insert(0, "")

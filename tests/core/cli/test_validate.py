@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,30 @@ def test_a_schema_may_be_given_as_its_text(
 ) -> None:
     monkeypatch.setattr(validate, "_COUNTING_SECONDS", 0.05)
     assert told(capsys, text)["engine"] == "table"
+
+
+@pytest.mark.parametrize(("text", "more"), [('\ufeff{"enum": [1, 12]}', []), ('root ::= "a" root? "b"', ["--grammar"])])
+def test_a_pipe_is_read_once_for_all_engines(
+    text: str, more: list[str], file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = os.pipe()
+    os.write(ends[1], text.encode())
+    os.close(ends[1])
+    try:
+        piped, named = (told(capsys, path, *more) for path in (f"/dev/fd/{ends[0]}", file(text)))
+    finally:
+        os.close(ends[0])
+    assert [entry["runs"] for entry in piped["engines"]] == [entry["runs"] for entry in named["engines"]]
+    assert piped["engine"] == named["engine"]
+
+
+def test_a_pipe_that_holds_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    ends = os.pipe()
+    os.write(ends[1], b"{\xff")
+    os.close(ends[1])
+    assert main(["validate", f"/dev/fd/{ends[0]}"]) == 1
+    os.close(ends[0])
+    assert "The pipe '/dev/fd/" in capsys.readouterr().err
 
 
 def test_states_that_cannot_all_be_made_are_said(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
