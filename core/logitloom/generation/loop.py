@@ -430,7 +430,8 @@ class DecodingBatch:
             if tokens or reason is not None:
                 skipped = row.forced - (ended and row.forced > 0)
                 drafted = min(row.drafted, len(tokens))
-                told = tuple(row.sampled)
+                # After a stop string an end-of-sequence token is forced, which is no part of a text that stopped.
+                told = tuple(row.sampled[:-1] if ended and reason == "stop" else row.sampled)
                 yield Emission(row.number, tokens, row.logprob, skipped, row.hold, reason, cut, drafted, told)
         self.drop(finished)
 

@@ -99,6 +99,20 @@ def test_a_stream_tells_the_same_records() -> None:
     assert [tuple(streamed[p]) for p in range(3)] == [g.sampled for g in generator(PROMPTS, seed=2)]
 
 
+@pytest.mark.parametrize("drafting", [True, False])
+def test_a_text_that_stops_where_it_must_end_has_no_record_of_the_end(drafting: bool) -> None:
+    chain = processors.load(
+        ("regex", {"pattern": "[ab]cd"}), ("stop", {"strings": ["d"], "include": True}), tokenizer=VOCABULARY
+    )
+    drafts = Scripted(lambda _: []) if drafting else None
+    for skip in (True, False):
+        found = Generator(ToyModel(load_backend("numpy")), chain, candidates=drafts, skip_forced=skip, record=True)(
+            PROMPTS
+        )
+        assert [each.finish for each in found] == ["stop"] * len(PROMPTS)
+        assert [tuple(one.token for one in each.sampled) for each in found] == [each.tokens for each in found]
+
+
 def test_records_of_a_beam_search_are_refused() -> None:
     with pytest.raises(GenerationError, match=r"Beam search samples nothing that could be recorded\. Leave out the"):
         Generator(ToyModel(load_backend("numpy")), strategy=BeamSearch(2), record=True)
