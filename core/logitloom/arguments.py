@@ -173,11 +173,11 @@ def id_lists(value: Any, name: str, error: Error) -> tuple[tuple[int, ...], ...]
     return tuple([ids(row, f"{name}[{n}]", error) for n, row in enumerate(rows)])
 
 
-def seeds(value: Any, name: str, error: Error, *, least: int | None = None) -> int | tuple[int, ...]:
+def seeds(value: Any, name: str, error: Error, *, least: int | None = None, most: int = _MOST) -> int | tuple[int, ...]:
     """A seed, or another whole number of a range, or one per row."""
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
-        return tuple([whole(seed, f"{name}[{n}]", error, least=least) for n, seed in enumerate(value)])
-    return whole(value, name, error, least=least)
+        return tuple([whole(seed, f"{name}[{n}]", error, least=least, most=most) for n, seed in enumerate(value)])
+    return whole(value, name, error, least=least, most=most)
 
 
 def names(value: Any, name: str, error: Error) -> tuple[str, ...]:

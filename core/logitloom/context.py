@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Final
 
 import numpy as np
@@ -158,12 +159,13 @@ class Context:
             2
         """
         check_logits(logits)
+        _check_names(more, "Context.start", {"branches", *_FIELDS})
         branches = whole(more.pop("branches", 1), "branches", InvalidContext, least=1)
         if vocabulary is not None:
             vocabulary = vocabulary_of(vocabulary)
         limit = more.get("max_new_tokens")
         if limit is not None:
-            more["max_new_tokens"] = seeds(limit, "max_new_tokens", InvalidContext, least=0)
+            more["max_new_tokens"] = seeds(limit, "max_new_tokens", InvalidContext, least=0, most=2**31 - 1)
         rows, left = (1, 0) if logits.ndim == 1 else divmod(int(logits.shape[0]), branches)
         if left:
             raise InvalidContext(f"{logits.shape[0]} rows of logits cannot be split into {branches} branches each.")
@@ -211,7 +213,13 @@ class Context:
                 ragged: ``[[5], [], [7, 8]]``.
             chosen_logprob: for each of ``tokens`` the log-probability with which it was chosen, in the same form.
             changes: other fields to replace, by name.
+
+        Raises:
+            InvalidContext: if the tokens are no ids of the logits, the log-probabilities are not one number for each
+                token, or there is no field of a name.
         """
+        if changes:
+            _check_names(changes, "accept", _FIELDS)
         # What loops hand over needs no look at its type: here every step pays, with caches that the logits emptied.
         if tokens is not None:
             if getattr(tokens, "dtype", self) is not self.backend.int32 or tokens.ndim != 2:
@@ -219,7 +227,7 @@ class Context:
             elif self.backend.on_host and not self.compiled:
                 self._check_ids(tokens)
         if chosen_logprob is not None:
-            chosen_logprob = self._native_logprobs(chosen_logprob)
+            chosen_logprob = self._native_logprobs(chosen_logprob, tokens)
         return self.with_fields(tokens=tokens, chosen_logprob=chosen_logprob, **changes)
 
     def _native(self, tokens: Any) -> Array:
@@ -258,18 +266,22 @@ class Context:
                 f"The id {wrong} was accepted, and ids are from 0 to {self.vocab_size - 1} (-1 stands for none)."
             )
 
-    def _native_logprobs(self, logprobs: Any) -> Array:
+    def _native_logprobs(self, logprobs: Any, tokens: Any) -> Array:
         """Log-probabilities of any form as ``[rows, n] float32`` of the backend, 0 where there is no token."""
-        backend = self.backend
+        backend, given = self.backend, logprobs
         host = backend.name != "numpy" if isinstance(logprobs, np.ndarray) else isinstance(logprobs, (list, tuple))
         if host:
-            lists = [row if hasattr(row, "__len__") else [row] for row in logprobs]
-            out = np.zeros((len(lists), max(map(len, lists), default=0)), dtype=np.float32)
-            for i, row in enumerate(lists):
-                out[i, : len(row)] = row
-            logprobs = backend.asarray(out)
-        if logprobs.ndim == 1:
+            logprobs = _host_logprobs(logprobs)
+            logprobs = None if logprobs is None else backend.asarray(logprobs)
+        shape = getattr(logprobs, "shape", None)
+        if shape is not None and len(shape) == 1:
             logprobs = logprobs[:, None]
+            shape = logprobs.shape
+        if shape is None or (tokens is not None and tuple(shape) != tuple(tokens.shape)):
+            raise InvalidContext(
+                f"The log-probabilities of accepted tokens are numbers in the form of the tokens, one for each, but "
+                f"came as {shown(given)}."
+            )
         return backend.cast(logprobs, "float32")
 
     def with_fields(self, **changes: Any) -> Context:
@@ -304,6 +316,27 @@ class Context:
 
 #: The names of the fields of a context.
 _FIELDS: Final = tuple(each.name for each in fields(Context))
+
+
+def _check_names(given: Collection[str], call: str, known: Collection[str]) -> None:
+    """Raise for a name that is none of the known ones."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Its fields are {', '.join(sorted(known))}."
+            raise InvalidContext(f"{call}() takes no argument {name!r}: a context has no such field. {hint}")
+
+
+def _host_logprobs(logprobs: Any) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+    """Log-probabilities, one or a list of them per row, as ``[rows, n]``; ``None`` if they are something else."""
+    lists = [row if hasattr(row, "__len__") else [row] for row in logprobs]
+    out = np.zeros((len(lists), max(map(len, lists), default=0)), dtype=np.float32)
+    try:
+        for i, row in enumerate(lists):
+            out[i, : len(row)] = row
+    except (TypeError, ValueError):
+        return None
+    return None if np.isnan(out).any() else out
 
 
 def _is_integer(dtype: Any) -> bool:

@@ -22,7 +22,7 @@ from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import StateMismatch
 from logitloom.host.fingerprint import fingerprint_of
 from logitloom.processor import Processor
-from logitloom.rows.tree import Rows
+from logitloom.rows.tree import Rows, concat
 from logitloom.rows.tree_format import decode, encode
 from tests.plugins.processors.constraining import WORDS
 
@@ -250,6 +250,14 @@ def test_a_state_with_a_limit_goes_on_on_another_backend(backend: Backend, back:
     found, moved = chain.process(second.backend.asarray(logits), moved, second)
     assert (second.backend.to_numpy(found) == first.backend.to_numpy(expected)).all()
     assert chain.forced_tokens(moved, second) == chain.forced_tokens(state, first)
+
+
+@pytest.mark.parametrize("limits", [(5, None), (None, 5)])
+def test_rows_with_and_without_a_limit_are_not_joined(limits: tuple[int | None, int | None]) -> None:
+    chain, logits = processors.load(("regex", {"pattern": "(ab)+"})), np.zeros((1, WORDS.size), dtype=np.float32)
+    begun = [chain.init_state(Context.start(logits, vocabulary=WORDS, max_new_tokens=limit)) for limit in limits]
+    with pytest.raises(StateMismatch, match="begun with max_new_tokens= for all rows or for none"):
+        concat(begun)
 
 
 def test_equal_chains_are_equal_whatever_object_they_are() -> None:

@@ -38,8 +38,8 @@ def test_prompts_become_tuples_of_integers():
             "5 columns, but the vocabulary 'big' has a token with id 5",
         ),
         ({"prompt": [[1], [-1]]}, "row 1 .*-1.*negative"),
-        ({"max_new_tokens": -1}, "'max_new_tokens' must be a whole number of at least 0, but is -1"),
-        ({"max_new_tokens": [3, -1]}, r"'max_new_tokens\[1\]' must be a whole number of at least 0, but is -1"),
+        ({"max_new_tokens": -1}, "'max_new_tokens' must be a whole number of at least 0, at most .*, but is -1"),
+        ({"max_new_tokens": [3, 2**31]}, r"'max_new_tokens\[1\]' must be a whole number of .* at most 2147483647, but"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(more, text):
@@ -102,6 +102,31 @@ def test_native_tokens_become_int32_too():
     accepted = context.accept(torch.tensor([3, 4])).tokens
     assert isinstance(accepted, torch.Tensor)
     assert (tuple(accepted.shape), accepted.dtype) == ((2, 1), torch.int32)
+
+
+@pytest.mark.parametrize("given", ["x", 5, ["a", "b"], [0.5], [[0.5, 1.0], [1.0]], [None, -1.0], np.ones(3)])
+def test_log_probabilities_that_do_not_fit_the_tokens_are_refused(given):
+    context = Context.start(logits())
+    with pytest.raises(errors.InvalidContext, match="numbers in the form of the tokens, one for each, but came as"):
+        context.accept([1, 2], chosen_logprob=given)
+    for fits in ([-0.5, -1.0], [[-0.5], [-1.0]], np.array([-0.5, -1.0])):
+        assert context.accept([1, 2], chosen_logprob=fits).chosen_logprob.tolist() == [[-0.5], [-1.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("chosen_logprobs", "Did you mean 'chosen_logprob'"),
+        ("prompts", "Did you mean 'prompt'"),
+        ("xyz", "Its fields are "),
+    ],
+)
+def test_fields_that_a_context_does_not_have_are_refused(name, hint):
+    context = Context.start(logits())
+    for call, make in (("accept", lambda **more: context.accept([1, 2], **more)),
+                       ("Context.start", lambda **more: Context.start(logits(), **more))):  # fmt: skip
+        with pytest.raises(errors.InvalidContext, match=rf"{call}\(\) takes no argument '{name}'.*{hint}"):
+            make(**{name: None})
 
 
 def test_lengths_are_for_processors_that_declare_the_need():

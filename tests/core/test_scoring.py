@@ -159,6 +159,9 @@ def test_errors_say_what_does_not_fit() -> None:
         InvalidContext, match=r"Sequence 1 has no token at position 0, but one behind it\. Close the gap"
     ):
         chain.score(logits, [[1, 2], [-1, 2]], context)
+    for wrong in (8, -2):
+        with pytest.raises(InvalidContext, match=f"The id {wrong} is to be scored, and ids are from 0 to 7"):
+            chain.score(logits, [[1, 2], [wrong]], context)
     guided = processors.load(("cfg", {"form": "one_pass", "scale": 2.0}))
     with pytest.raises(NeedsNotMet, match=r"takes 2 rows of logits per sequence, and sequences are scored with one"):
         guided.score(logits, [[1], [2]], context)

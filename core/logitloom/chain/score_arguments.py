@@ -78,6 +78,11 @@ def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Co
         )
     whole = np.full((batch, time), -1, dtype=np.int32)
     whole[:, : host.shape[1]] = host
+    if host.size and not -1 <= host.min() <= host.max() < shape[2]:
+        wrong = int(host.max() if host.max() >= shape[2] else host.min())
+        raise InvalidContext(
+            f"The id {wrong} is to be scored, and ids are from 0 to {int(shape[2]) - 1} (-1 stands behind the end)."
+        )
     gaps = (whole[:, :-1] < 0) & (whole[:, 1:] >= 0)
     if gaps.any():
         row, position = (int(i) for i in np.argwhere(gaps)[0])

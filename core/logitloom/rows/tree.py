@@ -221,7 +221,8 @@ def concat(states: Sequence[State]) -> State:
         if found != wanted:
             raise StateMismatch(
                 f"States of another structure cannot be joined: one has the leaves {', '.join(wanted) or 'none'}, "
-                f"another {', '.join(found) or 'none'}. Join states of one chain."
+                f"another {', '.join(found) or 'none'}. Join states of one chain, begun with max_new_tokens= "
+                f"for all rows or for none."
             )
 
     def one(leaf: Any, *others: Any) -> Any:
