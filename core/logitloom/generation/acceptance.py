@@ -90,7 +90,8 @@ def accept_sampled(
     use_rest = proposed & (xp.sum(rest, axis=-1) > 0)
     replacement = draw(backend, xp.where(use_rest[:, None], rest, p), rng.uniform(backend.xp, seeds, lengths, STREAM))
     tokens = xp.where(accepted, tokens, backend.cast(replacement, "int32"))
-    logprobs = xp.log(backend.gather(p, tokens[:, None])[:, 0])
+    with np.errstate(divide="ignore"):  # a row without a legal token has probability 0 for all
+        logprobs = xp.log(backend.gather(p, tokens[:, None])[:, 0])
     return Verdict(
         backend.to_numpy(tokens).tolist(), backend.to_numpy(logprobs).tolist(), backend.to_numpy(accepted).tolist()
     )

@@ -24,7 +24,7 @@ from logitloom.errors import (
 from logitloom.generation.beam_search import BeamSearch, Carried, beam_search
 from logitloom.generation.contrastive_search import ContrastiveSearch
 from logitloom.generation.generator import Generator
-from logitloom.generation.healing import heal
+from logitloom.generation.healing import Healed, heal
 from logitloom.generation.loop import Sampler
 from logitloom.generation.prefix_cache import PrefixCachedModel
 from logitloom.generation.sequence_state import SequenceState
@@ -122,6 +122,7 @@ class ContinuousGenerator:
             )
         rows = state.rows if state is not prompt else tuple(self._without_end(row) for row in state.rows)
         weights = _distinct(rows, state.weights)
+        healed: Healed | None = None
         if generator.heal:
             search = isinstance(generator.strategy, BeamSearch)  # the beams of a prompt are not in order
             healed = heal(generator.chain, rows, vocabulary=self._vocabulary, in_order=not search)
@@ -141,6 +142,8 @@ class ContinuousGenerator:
         model = PrefixCachedModel(generator.model, rows, cache, search=search)
         go_on = _search if search else _sample
         whole, weights, scored, texts = go_on(replace(generator, model=model), rows, state, weights, seed)
+        if healed is not None:
+            whole, texts = _with_ends_of_prompts(whole, texts, healed, self._vocabulary)
         return self._state(model, state, whole, rows, texts, weights, scored)
 
     # -- before --------------------------------------------------------------------------------------
@@ -287,6 +290,16 @@ def _search(
     carried = [state.scored[p, h.beginning] + len(h.tokens) + (h.finish == "eos") for p, hypotheses in enumerate(found)
                for h in hypotheses]  # fmt: skip
     return whole, weights, np.asarray(carried).reshape(weights.shape), texts
+
+
+def _with_ends_of_prompts(
+    whole: list[tuple[int, Ids]], texts: list[str | None], healed: Healed, vocabulary: Vocabulary | None
+) -> tuple[list[tuple[int, Ids]], list[str | None]]:
+    """The new tokens and texts, with the removed tokens where the new ones did not write all of their text again."""
+    assert vocabulary is not None
+    short = [len(vocabulary.text_bytes(new)) < len(healed.texts[b]) for b, new in whole]
+    kept = [(b, tuple(healed.removed[b]) if cut else new) for (b, new), cut in zip(whole, short, strict=True)]
+    return kept, [None if cut else text for text, cut in zip(texts, short, strict=True)]
 
 
 def _distinct(rows: Sequence[Ids], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -225,6 +225,18 @@ def test_a_continued_state_is_healed_at_its_end() -> None:
     assert again.kv_cache.rows == tuple(row[:-1] for row in again.rows)
 
 
+@pytest.mark.parametrize("strategy", [Multinomial(), BeamSearch(beams=2)])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_limit_before_the_end_of_the_prompt_takes_nothing_from_a_continued_state(strategy: Any, seed: int) -> None:
+    made = generator(strategy=strategy, max_tokens=1)
+    prompts = [[BOS, 3, 2, 2], [BOS, 2, 3, 3]]  # "aa" and "bb" begin longer tokens, and may be written by letters
+    state = continuous(made)(prompts, seed=seed)
+    for prompt, row in zip(prompts, state.rows, strict=True):
+        assert WORDS.text_bytes(row).startswith(WORDS.text_bytes(prompt))
+    again = continuous(made)(state, seed=seed)
+    assert again.kv_cache.rows == tuple(row[:-1] for row in again.rows)
+
+
 def test_a_combinator_with_a_sampler_inside_is_refused() -> None:
     chain = processors.load(
         ("after", {"trigger": "b", "inner": ["temperature", {"temperature": 0.5}]}), tokenizer=WORDS

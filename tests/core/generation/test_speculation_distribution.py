@@ -151,6 +151,17 @@ def test_a_token_is_accepted_as_often_as_its_probabilities_say() -> None:
     assert np.bincount(replaced, minlength=3) / len(replaced) == pytest.approx([0, 2 / 3, 1 / 3], abs=0.015)
 
 
+def test_a_row_without_a_legal_token_has_none_of_the_log_probability_and_warns_of_nothing() -> None:
+    with np.errstate(all="raise"):
+        verdict = accept_sampled(
+            load_backend("numpy"), np.array([[-np.inf, -np.inf], [0, -np.inf]], np.float32),
+            np.full((2, 2), 0.5, np.float32), np.zeros(2, np.int32), np.zeros(2, np.int32), [1, 1],
+        )  # fmt: skip
+    assert verdict.accepted == [False, False]
+    assert not verdict.logprobs[0] > -np.inf
+    assert verdict.logprobs[1] == 0
+
+
 def test_a_row_without_a_draft_draws_what_plain_sampling_draws() -> None:
     backend, rows = load_backend("numpy"), 200
     p = np.random.default_rng(0).random((rows, 7)).astype(np.float32)
