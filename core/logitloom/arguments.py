@@ -143,7 +143,7 @@ def about_messages(value: Any) -> str:
 
     Example:
         >>> about_messages([{"role": "user", "content": "hi"}])[:45]
-        ' Chat messages become token ids with the toke'
+        ' Chat messages become a prompt with the token'
     """
     if isinstance(value, Mapping) and "input_ids" in value:
         return " Of what a tokenizer returns give the 'input_ids', one list per prompt and without padding."
@@ -152,8 +152,8 @@ def about_messages(value: Any) -> str:
     if not isinstance(value, Mapping) or "role" not in value:
         return ""
     return (
-        " Chat messages become token ids with the tokenizer's chat template: "
-        "tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)."
+        " Chat messages become a prompt with the tokenizer's chat template: "
+        "tokenizer.apply_chat_template(messages, add_generation_prompt=True), in transformers also return_dict=False."
     )
 
 

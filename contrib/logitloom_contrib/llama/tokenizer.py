@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from logitloom import Vocabulary, read_vocabulary
-from logitloom.errors import ModelError
+from logitloom.errors import ModelError, VocabularyError
 from logitloom_contrib.llama.gguf_file import GGUFFile, file_vocabulary
 
 __all__ = ["LlamaTokenizer"]
@@ -21,7 +21,8 @@ _LLAMA3_WORDS = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-_NO_MESSAGES = "A chat template was asked for no messages; give at least one, {'role': 'user', 'content': ...}."
+_MESSAGE = "{'role': 'user', 'content': 'text'}"
+_NO_MESSAGES = f"A chat template was asked for no messages; give at least one, {_MESSAGE}."
 
 
 class LlamaTokenizer:
@@ -124,18 +125,33 @@ class LlamaTokenizer:
             text: any text.
             special: read ``<|im_end|>`` and its like as the one token they name, and begin with ``bos`` where the
                 model was trained so. False takes every character literally, as is right for what a user typed.
+
+        Raises:
+            VocabularyError: the text is none of whole characters.
         """
+        try:
+            encoder = self.tokenizer if special else self._literal
+            ids: list[int] = encoder.encode(text, add_special_tokens=False).ids
+        except TypeError:
+            raise VocabularyError(
+                f"A tokenizer encodes a text of whole characters, but this is {text!r:.100}."
+            ) from None
         if not special:
-            ids: list[int] = self._literal.encode(text, add_special_tokens=False).ids
             return ids
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         if self.add_bos and self.bos is not None and ids[:1] != [self.bos]:
             ids = [self.bos, *ids]
         return ids
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """The text of ids; special tokens are written only if ``special``. Incomplete UTF-8 becomes U+FFFD."""
-        text: str = self.tokenizer.decode([int(i) for i in ids], skip_special_tokens=not special)
+        """The text of ids; special tokens are written only if ``special``. Incomplete UTF-8 becomes U+FFFD.
+
+        Raises:
+            VocabularyError: these are no ids.
+        """
+        try:
+            text: str = self.tokenizer.decode([int(i) for i in ids], skip_special_tokens=not special)
+        except (TypeError, ValueError, OverflowError):
+            raise VocabularyError(f"A tokenizer decodes a list of token ids, but this is {ids!r:.100}.") from None
         return text
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True) -> str:
@@ -153,30 +169,40 @@ class LlamaTokenizer:
         """
         if not messages:
             raise ModelError(_NO_MESSAGES)
+        if isinstance(messages, (str, Mapping)) or not all(isinstance(message, Mapping) for message in messages):
+            raise ModelError(
+                f"A chat template takes a list of messages, {_MESSAGE} each, but this is {messages!r:.100}."
+            )
         if self.chat_template is None:
             raise ModelError(f"The tokenizer of {self._name!r} has no chat template; give the prompt as plain text.")
+        try:
+            return self._rendered(messages, self.chat_template, add_generation_prompt)
+        except ModelError:
+            raise
+        except Exception as error:  # a template is a program, and takes messages of any form for what it knows
+            raise ModelError(
+                f"The chat template of {self._name!r} could not be rendered for these messages: {error}. Give a list "
+                f"of messages, {_MESSAGE} each, in an order that the template takes."
+            ) from error
+
+    def _rendered(self, messages: Sequence[Mapping[str, str]], template: str, add_generation_prompt: bool) -> str:
         try:
             from jinja2 import TemplateError
             from jinja2.sandbox import ImmutableSandboxedEnvironment
         except ImportError:
-            return _chatml(messages, self.chat_template, add_generation_prompt, self._name)
+            return _chatml(messages, template, add_generation_prompt, self._name)
 
         def refuse(message: str) -> str:
             raise TemplateError(message)
 
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = refuse
-        try:
-            text: str = environment.from_string(self.chat_template).render(
-                messages=messages,
-                add_generation_prompt=add_generation_prompt,
-                bos_token=self._text_of(self.bos),
-                eos_token=self._text_of(self.eos),
-            )
-        except TemplateError as error:
-            raise ModelError(
-                f"The chat template of {self._name!r} could not be rendered for these messages: {error}."
-            ) from error
+        text: str = environment.from_string(template).render(
+            messages=messages,
+            add_generation_prompt=add_generation_prompt,
+            bos_token=self._text_of(self.bos),
+            eos_token=self._text_of(self.eos),
+        )
         return text
 
     def _text_of(self, token: int | None) -> str:
@@ -233,5 +259,6 @@ def _chatml(messages: Sequence[Mapping[str, str]], template: str, add_generation
     turns = [(message["role"], message["content"]) for message in messages]
     if usual and turns[0][0] != "system":
         turns.insert(0, ("system", usual[1]))
-    text = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
+    # Concatenation takes texts alone.
+    text = "".join("<|im_start|>" + role + "\n" + content + "<|im_end|>\n" for role, content in turns)
     return text + ("<|im_start|>assistant\n" if add_generation_prompt else "")

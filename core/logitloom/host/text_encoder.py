@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from logitloom.arguments import shown
+from logitloom.arguments import number_of, shown
 from logitloom.errors import VocabularyError
 from logitloom.host.registry import tokenizer_readers
 from logitloom.vocabulary import Vocabulary
@@ -50,7 +51,7 @@ class _Encoder:
             ) from None
         found = self.function(text)
         try:
-            return [int(token) for token in found]
+            return [operator.index(number_of(token)) for token in found]
         except (TypeError, ValueError):
             raise VocabularyError(
                 f"The tokenizer {_named(self.tokenizer)} encodes a text as {shown(found)}, and not as a list of ids. "
@@ -82,6 +83,9 @@ def text_encoder(tokenizer: Any) -> TextEncoder:
         encode = readers.manager.implementation(found.plugin_name, "encode_text")
         if encode is not None and encode(tokenizer, "") is not None:
             return _Encoder(tokenizer, functools.partial(encode, tokenizer))
+    if isinstance(tokenizer, type):
+        name = tokenizer.__qualname__
+        raise VocabularyError(f"The tokenizer must be an object, but is the class {name}. Make one: {name}(...).")
     if isinstance(tokenizer, Vocabulary):
         raise VocabularyError(
             f"{tokenizer!r} has the bytes of the tokens, but not the rules by which a tokenizer cuts a text. Give the "

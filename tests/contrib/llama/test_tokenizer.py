@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import read_vocabulary
-from logitloom.errors import ModelError
+from logitloom.errors import ModelError, VocabularyError
 from logitloom_contrib.llama import default_weights
 from logitloom_contrib.llama.tokenizer import LlamaTokenizer
 
@@ -105,6 +105,32 @@ def test_texts_begin_with_bos_where_the_model_was_trained_so():
     tokenizer = small(bos=3, add_bos=True)
     assert tokenizer.encode("ab") == tokenizer.encode("<s>ab") == [3, 2]
     assert tokenizer.encode("ab", special=False) == [2]
+
+
+@pytest.mark.parametrize("jinja", [True, False])
+@pytest.mark.parametrize(
+    "messages",
+    ["Hi", {"role": "user", "content": "Hi"}, ["Hi"], [{"content": "Hi"}], [{"role": "user"}],
+     [{"role": "user", "content": 5}], [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]],
+)  # fmt: skip
+def test_messages_of_another_form_are_refused_with_the_form_to_give(tokenizer, monkeypatch, messages, jinja):
+    if not jinja:
+        monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ModelError, match=r"list of messages, {'role': 'user', 'content': 'text'} each"):
+        tokenizer.apply_chat_template(messages)
+
+
+@pytest.mark.parametrize("text", [None, 5, b"a", ["a", "b"], "a\ud800"])
+@pytest.mark.parametrize("special", [True, False])
+def test_what_is_no_text_is_not_encoded(tokenizer, text, special):
+    with pytest.raises(VocabularyError, match="encodes a text of whole characters, but this is"):
+        tokenizer.encode(text, special=special)
+
+
+@pytest.mark.parametrize("ids", ["abc", [-1], [2**40], 5, [None]])
+def test_what_are_no_ids_is_not_decoded(tokenizer, ids):
+    with pytest.raises(VocabularyError, match="decodes a list of token ids, but this is"):
+        tokenizer.decode(ids)
 
 
 def test_templates_that_cannot_be_rendered_are_errors(monkeypatch):

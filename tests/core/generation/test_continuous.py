@@ -401,7 +401,7 @@ def test_anything_else_is_a_type_error(model: Any, wrong: Any) -> None:
     [
         ([], r"but got an empty list\.$"),
         (np.array([0.5]), r"but got ndarray of float\.$"),
-        ([{"role": "user", "content": "a"}], "Chat messages become token ids with the tokenizer's chat template"),
+        ([{"role": "user", "content": "a"}], "Chat messages become a prompt with the tokenizer's chat template"),
         ({"input_ids": [[1]]}, "Of what a tokenizer returns give the 'input_ids'"),
     ],
 )

@@ -60,6 +60,10 @@ def test_objects_that_encode_nothing_are_told_in_a_sentence() -> None:
         text_encoder(object())
     with pytest.raises(VocabularyError, match="encodes a text as 3, and not as a list of ids"):
         text_encoder(type("Odd", (), {"encode": lambda self, text: 3})()).encode("a")
+    with pytest.raises(VocabularyError, match=r"encodes a text as \[1.5\], and not as a list of ids"):
+        text_encoder(type("Half", (), {"encode": lambda self, text: [1.5]})()).encode("a")
+    with pytest.raises(VocabularyError, match=r"must be an object, but is the class Late\. Make one: Late\(\.\.\.\)"):
+        text_encoder(type("Late", (), {"encode": lambda self, text: [1]}))
 
 
 def test_a_name_that_is_no_path_is_refused_with_what_to_do() -> None:
