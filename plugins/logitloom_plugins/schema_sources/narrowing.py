@@ -15,7 +15,7 @@ import datetime
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 __all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "names_of_numbers", "narrowed_format", "pydantic_generator"]
@@ -30,7 +30,8 @@ _LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048
 _DAY: Final = "(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31"
 DATE: Final = rf"(?!0000)(?:[0-9]{{4}}-(?:{_DAY})|{_LEAP_YEAR}-02-29)"
 _HOUR: Final = "(?:[01][0-9]|2[0-3])"
-TIME: Final = rf"{_HOUR}:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{{1,6}})?"
+_CLOCK: Final = f"{_HOUR}:[0-5][0-9]:[0-5][0-9]"
+TIME: Final = rf"{_CLOCK}(?:\.[0-9]{{1,6}})?"
 ZONE: Final = f"(?:Z|[+-]{_HOUR}:[0-5][0-9])"
 #: In place of formats. Python has neither the year 0 nor leap seconds, whose format is a large automaton. The address
 #: of an interface or a network may stand alone.
@@ -71,6 +72,14 @@ _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
 #: Keywords of keys that say nothing of names, or that pydantic writes elsewhere.
 _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
+#: Keywords of bounds.
+_BOUNDS: Final = ("ge", "gt", "le", "lt")
+_SECOND: Final = datetime.timedelta(seconds=1)
+_DAY_SECONDS: Final = 24 * 60 * 60 - 1
+#: The units of durations, their seconds, and how many of them pydantic reads: days, and seconds within 32 bits.
+_UNITS: Final = (
+    ("P{}D", 24 * 60 * 60, 10**9 - 1), ("PT{}H", 60 * 60, 10**6), ("PT{}M", 60, 10**7), ("PT{}S", 1, 2**32 - 1)
+)  # fmt: skip
 #: Letters of addresses are not counted so far: with a count, a name or a string without quotes has too many states.
 _LONG_ADDRESS: Final = 1000
 #: So many multiples are listed as names, so large is a whole number as a name, and so many digits may follow a point
@@ -122,12 +131,33 @@ def _add(schema: dict[str, Any], more: dict[str, Any]) -> None:
         schema["allOf"] = [*schema.get("allOf", []), more]
 
 
+def _generator_of_times() -> Any:
+    """The class with which pydantic makes schemas whose dates and times are narrowed."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class NarrowedTimes(GenerateJsonSchema):  # type: ignore[misc]
+        def date_schema(self, schema: Any) -> Any:
+            return _days(super().date_schema(schema), schema, "", 0)
+
+        def datetime_schema(self, schema: Any) -> Any:
+            zone = "" if schema.get("tz_constraint") == "naive" else ZONE
+            # In another zone it may be the day before or after, for both of two times.
+            return _days(super().datetime_schema(schema), schema, f"T{TIME}{zone}", 2)
+
+        def time_schema(self, schema: Any) -> Any:
+            return _clock(super().time_schema(schema), schema)
+
+        def timedelta_schema(self, schema: Any) -> Any:
+            return _duration(super().timedelta_schema(schema), schema)
+
+    return NarrowedTimes
+
+
 @functools.cache
 def pydantic_generator() -> Any:
     """The class with which pydantic makes narrowed schemas."""
-    from pydantic.json_schema import GenerateJsonSchema
 
-    class NarrowedSchemas(GenerateJsonSchema):  # type: ignore[misc]
+    class NarrowedSchemas(_generator_of_times()):  # type: ignore[misc]
         def decimal_schema(self, schema: Any) -> Any:
             return _decimal(super().decimal_schema(schema), schema)
 
@@ -152,14 +182,6 @@ def pydantic_generator() -> Any:
             if "maxLength" in found and found.get("format") == "binary":  # it counts bytes, and letters here
                 _add(found, {"pattern": r"^[\x00-\x7f]*$"})
             return found
-
-        def date_schema(self, schema: Any) -> Any:
-            return _days(super().date_schema(schema), schema, "", 0)
-
-        def datetime_schema(self, schema: Any) -> Any:
-            zone = "" if schema.get("tz_constraint") == "naive" else ZONE
-            # In another zone it may be the day before or after, for both of two times.
-            return _days(super().datetime_schema(schema), schema, f"T{TIME}{zone}", 2)
 
         def url_schema(self, schema: Any) -> Any:
             return _url(super().url_schema(schema), schema)
@@ -252,19 +274,82 @@ def _days(found: dict[str, Any], schema: dict[str, Any], rest: str, apart: int) 
     first = max(least + [today + 1] * (now == "future"), default=1 - apart) + apart
     last = min(most + [today - 1] * (now == "past"), default=end + apart) - apart
     if not first <= last:  # the bounds are too close for whole days
-        return found
-    ahead = f"(?!{'|'.join(_beyond(first, 0))})" if first > 1 else ""
-    ahead += f"(?!{'|'.join(_beyond(last, 9))})" if last < end else ""
+        return found if schema.get("now_op") or not apart else _moments(found, schema)
+    from_first, to_last = (datetime.date.fromordinal(max(day, 1)).isoformat() for day in (first, last))
+    ahead = _ahead(from_first if first > 1 else None, to_last if last < end else None)
     if not ahead and schema.get("tz_constraint") != "naive":
         return found
     return {"type": "string", "pattern": f"^{ahead}(?:{DATE}){rest}$"}
 
 
-def _beyond(day: int, extreme: int) -> Iterator[str]:
-    """The beginnings of texts of dates before a day (``extreme`` 0) or after it (9)."""
-    text = datetime.date.fromordinal(day).isoformat()
+def _moments(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The whole seconds between two bounds that are less than some days apart, in UTC if the bounds have a zone."""
+    bounds = [schema[name] for name in _BOUNDS if schema.get(name)]
+    aware, zone = {bound.tzinfo is not None for bound in bounds}, schema.get("tz_constraint")
+    if len(aware) > 1 or zone not in (None, "naive", "aware") or (True in aware and zone == "naive"):
+        return found
+
+    def since(bound: datetime.datetime) -> datetime.timedelta:
+        return (bound.astimezone(datetime.UTC) if bound.tzinfo else bound).replace(tzinfo=None) - datetime.datetime.min
+
+    first, last = _whole_seconds(schema, since)
+    if first is None or last is None or not first <= last:
+        return found
+    texts = ((datetime.datetime.min + second * _SECOND).isoformat() for second in (first, last))
+    behind = "" if zone == "naive" else "Z"
+    return {"type": "string", "pattern": f"^{_ahead(*texts)}(?:{DATE}T{_CLOCK}){behind}$"}
+
+
+def _clock(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The times of day between the bounds of a type, in whole seconds and without a zone."""
+    bounds = [schema[name] for name in _BOUNDS if schema.get(name) is not None]
+    if not bounds or schema.get("tz_constraint") == "aware" or any(bound.tzinfo for bound in bounds):
+        return found
+
+    def since(bound: datetime.time) -> datetime.timedelta:
+        return datetime.datetime.combine(datetime.date.min, bound) - datetime.datetime.min
+
+    first, last = _whole_seconds(schema, since)
+    if not (first or 0) <= (_DAY_SECONDS if last is None else last):
+        return found
+    texts = (None if second is None else (datetime.datetime.min + second * _SECOND).time().isoformat()
+             for second in (first, last))  # fmt: skip
+    return {"type": "string", "pattern": f"^{_ahead(*texts)}(?:{_CLOCK})$"}
+
+
+def _duration(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The durations between the bounds of a type, as a number of one unit."""
+    first, last = _whole_seconds(schema, lambda bound: bound)
+    if found.get("format") != "duration" or (first is None and last is None):
+        return found
+    ways = []
+    for letters, unit, largest in _UNITS:
+        most = largest if last is None else min(last // unit, largest)
+        numbers = "|".join(_whole_numbers(-(-max(first or 0, 0) // unit), most))
+        ways += [letters.format(f"(?:{numbers})")] if numbers else []
+    return {"type": "string", "pattern": f"^(?:{'|'.join(ways)})$"} if ways else found
+
+
+def _whole_seconds(schema: dict[str, Any], since: Callable[[Any], datetime.timedelta]) -> tuple[int | None, int | None]:
+    """The first and the last whole second between the bounds of a type; ``None`` for a bound that is not there."""
+    spans = {name: since(schema[name]) for name in _BOUNDS if schema.get(name) is not None}
+    least = [-(-spans[name] // _SECOND) if name == "ge" else spans[name] // _SECOND + 1
+             for name in ("ge", "gt") if name in spans]  # fmt: skip
+    most = [spans[name] // _SECOND if name == "le" else -(-spans[name] // _SECOND) - 1
+            for name in ("le", "lt") if name in spans]  # fmt: skip
+    return max(least, default=None), min(most, default=None)
+
+
+def _ahead(first: str | None, last: str | None) -> str:
+    """What keeps texts of dates and times between two of them, which texts of one form in their order are."""
+    ahead = f"(?!{'|'.join(_beyond(first, 0))})" if first is not None else ""
+    return ahead + (f"(?!{'|'.join(_beyond(last, 9))})" if last is not None else "")
+
+
+def _beyond(text: str, extreme: int) -> Iterator[str]:
+    """The beginnings of texts of dates or times before one (``extreme`` 0) or after it (9)."""
     for place, digit in enumerate(text):
-        if digit not in ("-", str(extreme)):
+        if digit.isdigit() and digit != str(extreme):
             ends = sorted((extreme, int(digit) + (1 if extreme else -1)))
             yield text[:place] + "[{}-{}]".format(*ends)
 

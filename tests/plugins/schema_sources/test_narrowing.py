@@ -69,6 +69,8 @@ class Stripped(pydantic.BaseModel):
 
 
 NOON = datetime.datetime(2020, 2, 29, 12, tzinfo=datetime.UTC)
+YEAR = datetime.datetime(2020, 1, 1)
+EAST = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
 TYPES: dict[str, Any] = {
     "date": datetime.date,
     "datetime": datetime.datetime,
@@ -83,7 +85,19 @@ TYPES: dict[str, Any] = {
     "date on one of two days": _field(datetime.date, gt=datetime.date(2020, 2, 27), le=datetime.date(2020, 2, 29)),
     "datetime behind another": _field(datetime.datetime, gt=datetime.datetime(2019, 12, 31, 23)),
     "datetime within a year": _field(pydantic.AwareDatetime, ge=NOON, lt=NOON + datetime.timedelta(hours=9999)),
+    "datetime within an hour": _field(datetime.datetime, ge=datetime.datetime(2019, 12, 31, 23, 30, 0, 5), lt=YEAR),
+    "datetime without a zone within an hour": _field(pydantic.NaiveDatetime, gt=YEAR, le=YEAR.replace(hour=1)),
+    "datetime with a zone within an hour": _field(
+        pydantic.AwareDatetime, gt=NOON, lt=NOON.astimezone(EAST) + datetime.timedelta(hours=1)
+    ),
     "time": datetime.time,
+    "time between two": _field(datetime.time, ge=datetime.time(9), lt=datetime.time(17, 30)),
+    "time behind another": _field(datetime.time, gt=datetime.time(21, 59, 59, 999)),
+    "time before another": _field(datetime.time, le=datetime.time(2, 0, 30)),
+    "timedelta between two": _field(datetime.timedelta, ge=datetime.timedelta(hours=1), lt=datetime.timedelta(days=2)),
+    "timedelta above another": _field(datetime.timedelta, gt=datetime.timedelta(0)),
+    "timedelta below another": _field(datetime.timedelta, le=datetime.timedelta(minutes=2)),
+    "timedelta above centuries": _field(datetime.timedelta, ge=datetime.timedelta(days=10**5)),
     "timedelta": datetime.timedelta,
     "Decimal": decimal.Decimal,
     "Decimal with bounds": _field(decimal.Decimal, ge=0, lt=100),
@@ -172,6 +186,17 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("date between two", '"2021-02-28"'),
         ("date on one of two days", '"2020-02-28"'),
         ("datetime within a year", '"2021-01-01T00:00:00Z"'),
+        ("datetime within an hour", '"2019-12-31T23:59:59Z"'),
+        ("datetime without a zone within an hour", '"2020-01-01T01:00:00"'),
+        ("datetime with a zone within an hour", '"2020-02-29T12:00:01Z"'),
+        ("time between two", '"09:00:00"'),
+        ("time between two", '"17:29:59"'),
+        ("time behind another", '"22:00:00"'),
+        ("timedelta between two", '"PT3600S"'),
+        ("timedelta between two", '"PT172799S"'),
+        ("timedelta between two", '"PT47H"'),
+        ("timedelta below another", '"PT2M"'),
+        ("timedelta above centuries", '"P100000D"'),
         ("datetime", '"2000-02-29T23:59:59.5+05:30"'),
         ("datetime without a zone", '"2026-12-31T00:00:00"'),
         ("time", '"10:20:30Z"'),
