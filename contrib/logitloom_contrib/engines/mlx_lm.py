@@ -44,7 +44,6 @@ _READS_IDS: Final = frozenset({"prompt", "history"})
 _LAG: Final = 3
 #: Sequences that are remembered.
 _SEQUENCES: Final = 256
-_TAIL: Final = 8
 
 
 def direct_call(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> None:
@@ -129,9 +128,12 @@ class MlxProcessor(MadeAnew):
         self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or contradicting
         self._asked: deque[_Asked] = deque()
         self._prompt_length = 0
+        #: In how many further calls it may show that another sequence goes on than that of the last call.
+        self._soon = 0
         self._start: ChainState | None = None
         self._base: Context | None = None
-        self._sequences: OrderedDict[tuple[int, bytes], _ReadSequence] = OrderedDict()
+        #: By their ids: constraints make sequences of different prompts end alike.
+        self._sequences: OrderedDict[bytes, _ReadSequence] = OrderedDict()
 
     def _made_of(self) -> tuple[Any, ...]:
         return self.chain, self._model, self.seed, self._max_length, self._max_new_tokens
@@ -152,7 +154,8 @@ class MlxProcessor(MadeAnew):
                 f"{list(tokens.shape)} and {list(logits.shape)}."
             )
         with self._lock:
-            if self._asked and tokens.size == self._asked[-1].tokens.size + 1:
+            longer = self._asked and tokens.size == self._asked[-1].tokens.size + 1
+            if longer and not self._continues_another(tokens):
                 return self._go_on(tokens, logits)
             return self._read(tokens, logits)
 
@@ -161,6 +164,20 @@ class MlxProcessor(MadeAnew):
         return written_text(self.chain, tokens)
 
     # -- without reading -------------------------------------------------------------------------------
+
+    def _continues_another(self, tokens: Array) -> bool:
+        """Whether ids that are one more than those of the last call continue another sequence than that call's.
+
+        Sequences that take turns show it soon after one of them has begun, so that is when ids are read: if there is
+        another sequence of such a length.
+        """
+        self._soon = max(self._soon - 1, 0)
+        known = [each.ids for each in self._sequences.values() if self._soon and len(each.ids) == tokens.size - 1]
+        if not known:
+            return False
+        before = np.array(tokens)[:-1]
+        last = np.array_equal(before, np.array(self._asked[-1].tokens))
+        return not last and any(np.array_equal(before, ids) for ids in known)
 
     def _go_on(self, tokens: Array, logits: Array) -> Array:
         last = self._asked[-1]
@@ -181,7 +198,7 @@ class MlxProcessor(MadeAnew):
         state = self._fresh_state(logits, tokens.size)
         logits, state = self.chain.process(logits, state, self._base)
         self._asked.append(_Asked(tokens, None, state))
-        self._prompt_length = tokens.size
+        self._prompt_length, self._soon = tokens.size, _LAG + 2
         return logits
 
     def _fresh_state(self, logits: Array, length: int) -> ChainState:
@@ -220,11 +237,11 @@ class MlxProcessor(MadeAnew):
         return self._process(sequence, ids, logits)
 
     def _process(self, sequence: _ReadSequence, ids: NDArray[Any], logits: Array) -> Array:
-        if len(ids) - 1 == len(sequence.ids) or len(ids) == len(sequence.ids):
-            self._sequences.pop(_key(sequence.ids), None)
+        if len(ids) - 1 <= len(sequence.ids) <= len(ids) and np.array_equal(sequence.ids, ids[: len(sequence.ids)]):
+            self._sequences.pop(sequence.ids.tobytes(), None)
             grown = sequence
         else:
-            # The new ids may belong to a sibling with the same beginning, so the longer sequence stays.
+            # The new ids may belong to a sibling with the same beginning, so the other sequence stays.
             grown = _ReadSequence(ids, sequence.prompt_length)
             grown.tracker = sequence.tracker
         grown.ids = ids
@@ -237,29 +254,25 @@ class MlxProcessor(MadeAnew):
                 max_length=self._max_length,
                 context=self._more,
             )
-        self._sequences[_key(ids)] = grown
+        self._sequences[ids.tobytes()] = grown
         while len(self._sequences) > _SEQUENCES:
             self._sequences.popitem(last=False)
         return grown.tracker.process(logits, ids[None], prompt_lengths=[grown.prompt_length])
 
     def _note(self, ids: NDArray[Any], prompt_length: int) -> None:
-        ids = ids.astype(np.int64)
-        self._sequences[_key(ids)] = _ReadSequence(ids, prompt_length)
+        ids, self._soon = ids.astype(np.int64), _LAG + 2
+        self._sequences[ids.tobytes()] = _ReadSequence(ids, prompt_length)
         while len(self._sequences) > _SEQUENCES:
             self._sequences.popitem(last=False)
 
     def _find(self, ids: NDArray[Any]) -> _ReadSequence | None:
         """The sequence of which all but the last of these ids are a beginning."""
-        for key in (_key(ids[:-1]), _key(ids)):
-            known = self._sequences.get(key)
-            if known is not None and np.array_equal(known.ids, ids[: len(known.ids)]):
-                return known
+        for part in (ids[:-1], ids):
+            found = self._sequences.get(part.tobytes())
+            if found is not None:
+                return found
         for known in reversed(self._sequences.values()):
-            n = len(ids) - 1
-            if known.prompt_length <= len(ids) and n <= len(known.ids) and np.array_equal(known.ids[:n], ids[:n]):
+            n = max(len(ids) - 1, known.prompt_length)
+            if n <= min(len(ids), len(known.ids)) and np.array_equal(known.ids[:n], ids[:n]):
                 return known
         return None
-
-
-def _key(ids: NDArray[Any]) -> tuple[int, bytes]:
-    return len(ids), ids[-_TAIL:].tobytes()

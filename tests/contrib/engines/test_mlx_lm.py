@@ -109,6 +109,35 @@ def test_generators_agree(tiny_mlx: Any, specs: Any) -> None:
     assert batched(model, PROMPTS, [[fresh]] * len(PROMPTS)) == expected
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ("regex", {"pattern": "abcabcabcabcab[cd]"}),
+        ("regex", {"pattern": "(ab?c)+[a-d]{2}"}),
+        ("json", {"schema": {"type": "integer"}}),
+    ],
+)
+@pytest.mark.parametrize("seed", range(30))
+def test_sequences_in_turn_have_prompts_of_any_length_and_join_at_any_time(seed: int, spec: Any) -> None:
+    """One object over all sequences gives each the masks of an object of its own."""
+    dice, chain = np.random.default_rng(seed), chain_of(spec)
+    one, blank, rows = to_mlx_lm(chain), mx.zeros((1, 128)), list[tuple[list[int], Any]]()
+    first = iter(range(3, 90))  # no prompt continues another sequence
+    for _ in range(12):
+        if len(rows) < 4 and (not rows or dice.random() < 0.4):
+            lengths = [*range(1, 6), *(len(ids) for ids, _ in rows)] * 2
+            for length in dice.choice(lengths, dice.integers(1, 4)).tolist():
+                prompt = [next(first), *dice.integers(3, 90, length - 1).tolist()]
+                # The same prompt twice, two that differ in the last token, or one.
+                others = [[], [prompt], [[*prompt[:-1], next(first)]]][dice.integers(3)]
+                rows += [([*ids], to_mlx_lm(chain)) for ids in (prompt, *others)]
+        for ids, own in rows:
+            found, expected = (np.array(each(mx.array(ids), blank))[0] for each in (one, own))
+            assert (found == expected).all(), (ids, [len(other) for other, _ in rows])
+            ids.append(int(dice.choice(np.flatnonzero(np.isfinite(expected)))))
+        rows = [(ids, own) for ids, own in rows if ids[-1] != EOS and dice.random() < 0.95]
+
+
 def test_a_chain_agrees_with_our_own_loop(tiny_mlx: Any) -> None:
     chain = chain_of(("suppress_tokens", {"tokens": [EOS, 5]}), ("logit_bias", {"bias": {9: 3.0}}))
     ours = Generator(MlxModel(tiny_mlx()), chain, max_tokens=24)(PROMPTS)
