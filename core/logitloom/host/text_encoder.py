@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import os
 from collections.abc import Callable
@@ -83,7 +84,9 @@ def text_encoder(tokenizer: Any) -> TextEncoder:
         encode = readers.manager.implementation(found.plugin_name, "encode_text")
         if encode is not None and encode(tokenizer, "") is not None:
             return _Encoder(tokenizer, functools.partial(encode, tokenizer))
-    if isinstance(tokenizer, type):
+    if isinstance(tokenizer, type) and not isinstance(
+        inspect.getattr_static(tokenizer, "encode", None), staticmethod | classmethod
+    ):
         name = tokenizer.__qualname__
         raise VocabularyError(f"The tokenizer must be an object, but is the class {name}. Make one: {name}(...).")
     if isinstance(tokenizer, Vocabulary):

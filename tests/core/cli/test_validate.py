@@ -198,7 +198,18 @@ def test_a_schema_may_be_given_as_its_text(
     assert told(capsys, text)["engine"] == "table"
 
 
-@pytest.mark.parametrize(("text", "more"), [('\ufeff{"enum": [1, 12]}', []), ('root ::= "a" root? "b"', ["--grammar"])])
+#: Windows has no paths of open files.
+with_paths_of_pipes = pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="the system has no /dev/fd")
+
+
+@with_paths_of_pipes
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ('\ufeff{"enum": [1, 12]}', []),
+        pytest.param('root ::= "a" root? "b"', ["--grammar"], marks=pytest.mark.extras),
+    ],
+)
 def test_a_pipe_is_read_once_for_all_engines(
     text: str, more: list[str], file: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +224,7 @@ def test_a_pipe_is_read_once_for_all_engines(
     assert piped["engine"] == named["engine"]
 
 
+@with_paths_of_pipes
 def test_a_pipe_that_holds_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     ends = os.pipe()
     os.write(ends[1], b"{\xff")
