@@ -42,6 +42,8 @@ ENGINE: Final = "mlx-lm"
 _READS_IDS: Final = frozenset({"prompt", "history"})
 #: Calls behind the newest one that the look-ahead may not have computed yet.
 _LAG: Final = 3
+#: Calls after the beginning of a sequence within which sequences that take turns show that they do.
+_SOON: Final = _LAG + 2
 #: Sequences that are remembered.
 _SEQUENCES: Final = 256
 
@@ -128,7 +130,7 @@ class MlxProcessor(MadeAnew):
         self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or contradicting
         self._asked: deque[_Asked] = deque()
         self._prompt_length = 0
-        #: In how many further calls it may show that another sequence goes on than that of the last call.
+        #: How many further calls are looked at for ids that continue another sequence than that of the last call.
         self._soon = 0
         self._start: ChainState | None = None
         self._base: Context | None = None
@@ -198,7 +200,7 @@ class MlxProcessor(MadeAnew):
         state = self._fresh_state(logits, tokens.size)
         logits, state = self.chain.process(logits, state, self._base)
         self._asked.append(_Asked(tokens, None, state))
-        self._prompt_length, self._soon = tokens.size, _LAG + 2
+        self._prompt_length, self._soon = tokens.size, _SOON
         return logits
 
     def _fresh_state(self, logits: Array, length: int) -> ChainState:
@@ -260,7 +262,7 @@ class MlxProcessor(MadeAnew):
         return grown.tracker.process(logits, ids[None], prompt_lengths=[grown.prompt_length])
 
     def _note(self, ids: NDArray[Any], prompt_length: int) -> None:
-        ids, self._soon = ids.astype(np.int64), _LAG + 2
+        ids, self._soon = ids.astype(np.int64), _SOON
         self._sequences[ids.tobytes()] = _ReadSequence(ids, prompt_length)
         while len(self._sequences) > _SEQUENCES:
             self._sequences.popitem(last=False)

@@ -127,7 +127,7 @@ class LlamaTokenizer:
                 model was trained so. False takes every character literally, as is right for what a user typed.
 
         Raises:
-            VocabularyError: the text is none of whole characters.
+            VocabularyError: if the text is no string, or has lone surrogates.
         """
         try:
             encoder = self.tokenizer if special else self._literal
@@ -146,7 +146,7 @@ class LlamaTokenizer:
         """The text of ids; special tokens are written only if ``special``. Incomplete UTF-8 becomes U+FFFD.
 
         Raises:
-            VocabularyError: these are no ids.
+            VocabularyError: if an id is no number from 0 to 2**32 - 1.
         """
         try:
             text: str = self.tokenizer.decode([int(i) for i in ids], skip_special_tokens=not special)

@@ -105,7 +105,8 @@ def no_legal_token(
         by = f"Processors {', '.join(others)} and {label!r} contradict each other: together they left"
     elif label is None and hard and (early or guiding):
         keeping, allowing = ", ".join(early or guiding), [repr(chain.labels[index]) for index in hard]
-        by = f"{keeping} kept no token that {' and '.join(allowing)} allow{'s'[len(allowing) > 1 :]}, which left"
+        allow = "allows" if len(allowing) == 1 else "allow"
+        by = f"{keeping} kept no token that {' and '.join(allowing)} {allow}, which left"
         remedy = f"Put {keeping} behind {allowing[-1]}." if early else f"Set the options of {keeping} to keep more."
     return NoLegalToken(
         f"{by} {name} without any legal token at position {position}{written(chain, context, tokens)}. Chain: "

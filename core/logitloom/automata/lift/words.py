@@ -21,6 +21,8 @@ from logitloom.vocabulary import Vocabulary, kept_with_vocabulary
 __all__ = ["Words", "vocabulary_words"]
 
 _BLANKS: Final = b" \n\t\r"
+#: Nodes; and by byte those of them that have children.
+_NodesByByte = tuple[list[int], list[tuple[int, list[int]]]]
 #: The most sets of bytes for which the nodes after whitespace are kept.
 _MOST_SETS: Final = 1 << 12
 
@@ -79,7 +81,7 @@ class Words:
         for byte in np.unique(read).tolist():
             here = read == byte
             self._after[byte] = following[here], depths_before[here].tolist()
-        self._after_blanks: dict[tuple[tuple[int, ...], int, int], tuple[list[int], list[tuple[int, list[int]]]]] = {}
+        self._after_blanks: dict[tuple[tuple[int, ...], int, int], _NodesByByte] = {}
 
     # --- one node -------------------------------------------------------------------------------------------------
 
@@ -113,9 +115,7 @@ class Words:
                     found.append((child, code, sizes[child] > 0))
         return found
 
-    def after_blanks(
-        self, read: tuple[int, ...], least: int, most: int
-    ) -> tuple[list[int], list[tuple[int, list[int]]]]:
+    def after_blanks(self, read: tuple[int, ...], least: int, most: int) -> _NodesByByte:
         """The nodes after ``least`` to ``most`` characters of whitespace and one of some bytes, which is no whitespace.
 
         Returns:

@@ -181,8 +181,6 @@ def end_array(frame: ArrayFrame) -> TruthVector | None:
     """The truth vector of an array that is closed now; ``None`` if it must not be closed."""
     if frame.length < frame.plan.least:
         return None
-    if frame.only_hard:
-        return () if () in frame.wanted else None
 
     def truth(atom: Atom) -> bool:
         if atom[0] == "mini":

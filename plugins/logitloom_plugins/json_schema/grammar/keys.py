@@ -49,15 +49,10 @@ class NameTree(NamedTuple):
 
 
 @cache
-def _text_lists() -> tuple[list[list[int]], bytes, list[bool], bytes]:
+def _text_lists() -> tuple[list[list[int]], list[int], list[bool], bytes]:
     """The table, the byte classes, the accepting states and the boundaries of the automaton of all UTF-8 texts."""
     text = any_text()
-    return text.next.tolist(), text.byte_class.tobytes(), text.accepting.tolist(), MooreMachine.of(text, ()).boundaries
-
-
-def _numbers(read: bytes | bytearray) -> NDArray[np.uint8]:
-    """Bytes as an array."""
-    return np.frombuffer(read, dtype=np.uint8)
+    return text.next.tolist(), text.byte_class.tolist(), text.accepting.tolist(), MooreMachine.of(text, ()).boundaries
 
 
 class Keys:
@@ -124,52 +119,44 @@ class Keys:
         text, (steps, classes, accepting, boundaries) = any_text(), _text_lists()
         base = text.states
         encoded = [name.encode() for name in self.names]
-        used = bytes(sorted(set(b"".join(encoded))))
+        used = sorted(set(b"".join(encoded)))
         # Each byte that occurs in a name has its own column, after those of the automaton of all texts.
-        column = bytes.maketrans(used, bytes(range(text.classes, text.classes + len(used))))
+        column = dict(zip(used, range(text.classes, text.classes + len(used)), strict=True))
         other = 1 << len(encoded)
         # Lists with one entry per state of the trie. Such a state is a pair: a state of the automaton of all texts
         # (``at``) and a node of the trie.
         children: list[dict[int, int]] = [{}]
         below, at = [other], [text.start]
-        above: list[int] = []
-        columns = bytearray()
+        above, columns = [], []
         ends: dict[int, int] = {}
         for i, word in enumerate(encoded):
-            state, read = base, 0
-            below[0] |= (bit := 1 << i)
-            while read < len(word) and (following := children[state - base].get(word[read])) is not None:
-                state, read = following, read + 1
-                below[state - base] |= bit
-            rest = word[read:]
-            columns += rest.translate(column)
-            below += [other | bit] * len(rest)
-            outside_state, following = at[state - base], base + len(at)
-            for byte in rest:
-                above.append(state)
-                children[state - base][byte] = following
-                children.append({})
-                state, following = following, following + 1
-            if outside_state == text.start and rest.isascii():
-                at += [outside_state] * len(rest)
-            else:
-                for byte in rest:
-                    at.append(outside_state := steps[outside_state][classes[byte]])
+            state, bit = 0, 1 << i
+            below[0] |= bit
+            for byte in word:
+                following = children[state].get(byte)
+                if following is None:
+                    following = children[state][byte] = base + len(children)
+                    children.append({})
+                    below.append(other)
+                    at.append(steps[at[state]][classes[byte]])
+                    above.append(base + state)
+                    columns.append(column[byte])
+                state = following - base
+                below[state] |= bit
             ends[state] = i
-        # States and columns of the automaton of all texts are few, so each fits into a byte.
-        rows, read_as = bytes([*range(base), *at]), bytes([*range(text.classes), *used.translate(classes)])
-        table = text.next.take(_numbers(rows), axis=0).take(_numbers(read_as), axis=1)
-        table[above, _numbers(columns)] = np.arange(base + 1, base + len(children))
+        outside = text.next[:, np.concatenate([np.arange(text.classes), text.byte_class[used].astype(np.int64)])]
+        table = np.concatenate([outside, outside[at]])
+        table[above, columns] = np.arange(base + 1, base + len(children))
         byte_class = text.byte_class.copy()
-        byte_class[_numbers(used)] = np.arange(text.classes, text.classes + len(used))
+        byte_class[used] = list(column.values())
         plain: Label = ("other", ())
         labels: list[Label | None] = [plain if end else None for end in accepting]
-        labels += map(labels.__getitem__, at)
+        labels += [labels[outside_state] for outside_state in at]
         for state, i in ends.items():
-            labels[state] = ("name", self.names[i])
+            labels[base + state] = ("name", self.names[i])
         automaton = MooreMachine(byte_class, table, labels, base)
         # Set here, because reading them off the whole table takes long. No state is narrow: other names may come.
-        automaton.boundaries = boundaries + bytes(map(boundaries.__getitem__, at))
+        automaton.boundaries = boundaries + bytes([boundaries[state] for state in at])
         automaton.narrow = bytes(len(labels))
         return NameTree(automaton, [other] * base + below, children, at)
 

@@ -529,8 +529,6 @@ def end_object(frame: ObjectFrame) -> TruthVector | None:
         return None
     if plan.least > max(frame.length, 0):
         return None
-    if frame.only_hard:
-        return () if () in frame.wanted else None
 
     def truth(atom: Atom) -> bool:
         if atom[0] == "req":

@@ -203,7 +203,7 @@ class Keywords:
 
     def _types(self, node: SchemaNode, kind: str) -> Formula:
         wanted = node.schema.get("type")
-        if wanted is None or wanted == kind:
+        if wanted is None:
             return True
         names = wanted if isinstance(wanted, list) else [wanted]
         fitting = False

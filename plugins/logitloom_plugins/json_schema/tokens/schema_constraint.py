@@ -88,7 +88,7 @@ class SchemaConstraint(Constraint):
                 f"{vocabulary.name} has no end-of-sequence id, so no text could ever end. Use Vocabulary.with_eos."
             )
         self._texts = vocabulary.token_bytes
-        # An object whose properties are cached on demand has a dictionary, and its attributes are read more slowly.
+        # Set here: the cached property would give the constraint a dictionary, from which attributes are read slower.
         self.memory = StateMemory()
         self._known_masks = _Masks(schema, vocabulary, self.vocab_size, self.memory)
         self._sets: dict[Hashable, TokenSet] = self.memory.table("token sets")
