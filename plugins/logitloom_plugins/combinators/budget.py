@@ -50,6 +50,11 @@ class TokenBudget(Combinator):
         None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
 
+    @property
+    def name(self) -> str:
+        """The name of the processor, for messages."""
+        return "budget"
+
     def sections(self) -> Sequence[Section]:
         """The section with the budget, the forced text if there is one, and the last section."""
         then = Inner(self.then, self.name)

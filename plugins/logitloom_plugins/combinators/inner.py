@@ -119,7 +119,9 @@ class Inner:
         self.links = tuple(links)
         self._found: dict[tuple[Vocabulary, int], list[Constraint]] = {}
         self._together: dict[tuple[Vocabulary, int], Constraint] = {}
-        self.constraints = tuple(link.processor for link in links if link.is_constraint or _combines(link.processor))
+        combined = [link for link in links if link.is_constraint or _combines(link.processor)]
+        self.constraints = tuple(link.processor for link in combined)
+        self._labels = tuple(link.label for link in combined)
         others = [link for link in links if not link.is_constraint]
         self.others = Chain([_within_another(link, later=False) for link in others]) if others else None
         combine = any(_combines(link.processor) for link in others)
@@ -134,27 +136,52 @@ class Inner:
         """
         key = vocabulary, vocab_size
         if key not in self._together and (found := self._each(*key)):
-            self._together[key] = found[0] if len(found) == 1 else Intersection(found, self.owner)
+            self._together[key] = found[0] if len(found) == 1 else self._intersection(found)
         return self._together.get(key)
+
+    def _intersection(self, found: list[Constraint]) -> Constraint:
+        """The texts that satisfy all constraints, in their longest tokens if that is asked of one of them.
+
+        Raises:
+            LogitloomError: if there are none, or one of the constraints cannot be combined with others.
+        """
+        for one, processor, label in zip(found, self.constraints, self._labels, strict=True):
+            if at_tokens(one.automaton()):
+                raise OptionError(
+                    f"Several constraints are in one part of {self.owner!r}, and {label!r} has no automaton over "
+                    f"bytes, which is needed to find the texts that satisfy all. {self._remedy(processor, label)}"
+                )
+        together = Intersection(found, self.owner)
+        longest = any(_longest_tokens(each) or getattr(each, "forces_longest", False) for each in self.constraints)
+        return LongestTokens(together) if longest else together
+
+    def _remedy(self, processor: Any, label: str) -> str:
+        if getattr(processor, "finish_within", None):
+            return (
+                f"It counts tokens because of its option 'finish_within': leave the option out, or give it to "
+                f"{self.owner!r}."
+            )
+        return f"Put {label!r} next to {self.owner!r} in the chain, or write them as one grammar."
 
     def _each(self, vocabulary: Vocabulary, vocab_size: int) -> list[Constraint]:
         key = vocabulary, vocab_size
         if key not in self._found:
-            self._found[key] = [self._read_by_bytes(processor, *key) for processor in self.constraints]
+            named = zip(self.constraints, self._labels, strict=True)
+            self._found[key] = [self._read_by_bytes(processor, label, *key) for processor, label in named]
         return self._found[key]
 
-    def _read_by_bytes(self, processor: Any, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+    def _read_by_bytes(self, processor: Any, label: str, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         find = processor.combination if _combines(processor) else processor.constraint
         constraint: Constraint = find(vocabulary, vocab_size)
+        if _longest_tokens(processor) and len(self.constraints) == 1:
+            constraint = LongestTokens(constraint)
         tokens = getattr(processor, "finish_within", None)
         if tokens:
             try:
                 constraint = FinishWithin(constraint, tokens)
             except ValueError as error:
-                raise OptionError(f"Option 'finish_within' of {type(processor).__name__}: {error}") from error
-        if constraint.automaton() is None:
-            return AtTokens(constraint)
-        return LongestTokens(constraint) if getattr(processor, "longest_tokens", False) else constraint
+                raise OptionError(f"Option 'finish_within' of {label}: {error}") from error
+        return AtTokens(constraint) if constraint.automaton() is None else constraint
 
     def start(self, constraint: Constraint) -> State:
         """The state of the constraint at the start of the section: after the text ``written``.
@@ -269,6 +296,11 @@ class SharedInners:
 def _combines(processor: Any) -> bool:
     """Whether a processor is a combinator with processors that are not constraints."""
     return hasattr(processor, "within_another") and processor.constraint is None
+
+
+def _longest_tokens(processor: Any) -> bool:
+    """Whether a processor was asked to allow only the longest token where one text must come next."""
+    return bool(getattr(processor, "longest_tokens", False))
 
 
 def _within_another(link: Link, *, later: bool) -> Link:

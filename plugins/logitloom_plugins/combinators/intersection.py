@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import IntersectedAutomaton, TokenAutomaton
 from logitloom.constraints import Constraint, LiftedAutomaton, State, TokenSet
-from logitloom.errors import OptionError
 from logitloom_plugins.combinators.allowed_sets import intersection, selected, union
-from logitloom_plugins.combinators.token_steps import at_tokens
 from logitloom_plugins.combinators.triggers import textless_ids, token_texts
 
 __all__ = ["Intersection"]
@@ -25,22 +23,16 @@ class Intersection(LiftedAutomaton):
     """The constraint that accepts the texts that all given constraints accept; every allowed prefix is completable.
 
     Args:
-        constraints: at least two.
+        constraints: at least two, which have automata over bytes.
         owner: name of the processor, for messages.
 
     Raises:
-        OptionError: if no text satisfies all of them, or if one of them has no automaton over bytes.
+        OptionError: if no text satisfies all of them.
         BudgetExceeded: if a bounded search cannot decide which states can be completed.
     """
 
     def __init__(self, constraints: Sequence[Constraint], owner: str) -> None:
         automata = [automaton for one in constraints if (automaton := one.automaton()) is not None]
-        if any(at_tokens(automaton) for automaton in automata):
-            raise OptionError(
-                f"Several constraints are in one part of {owner!r}, and one of them has no automaton over bytes, which "
-                f"is needed to find the texts that satisfy all. Put one of them next to {owner!r} in the chain, or "
-                f"write them as one grammar."
-            )
         first = constraints[0]
         self.constraints, self._owner = tuple(constraints), owner
         subject = f"constraints in one part of {owner!r}"

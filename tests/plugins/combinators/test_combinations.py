@@ -378,11 +378,55 @@ def test_what_knows_tokens_only_is_combined_at_their_borders() -> None:
     found = allowed(until(";", Opaque(one), then=Opaque(other)), *texts)
     assert exact[0] == {0, b"a", b";", b"a;", b";b", b"a;b"}
     assert found == [{0, b"a", b";", b";b"}, exact[1] - {b"a;", b"a;b"}, *exact[2:]]
-    with pytest.raises(OptionError, match="one of them has no automaton over bytes"):
-        start(until(";", Opaque(one), ("bad_words", {"phrases": ["b"]})))
+    with pytest.raises(OptionError, match="and 'Opaque' has no automaton .* Put 'Opaque' next to 'until' in the chain"):
+        start(until(";", ("bad_words", {"phrases": ["b"]}), Opaque(one)))
+
+
+def test_a_limit_of_one_of_several_constraints_is_refused_with_its_cause() -> None:
+    limited, beside = ("regex", {"pattern": "a+", "finish_within": 4}), ("bad_words", {"phrases": ["b"]})
+    with pytest.raises(OptionError, match="and 'regex' has no .* its option 'finish_within': .* give it to 'until'"):
+        start(until(";", beside, limited))
+    with pytest.raises(OptionError, match="Option 'finish_within' of regex: 4 is too few"):
+        start(until(";", ("regex", {"pattern": "a{9}", "finish_within": 4})))
+
+
+@pytest.mark.parametrize("beside", [[], [("bad_words", {"phrases": ["zz"]})]], ids=["alone", "beside another"])
+def test_a_forced_text_is_written_in_its_longest_tokens(beside: list[Any]) -> None:
+    literal = ("regex", {"pattern": "xyz[0-9]", "longest_tokens": True})
+    assert allowed(after(";", literal, *beside), b";") == [{b"xyz"}]
+    assert allowed(after(";", budget(0, text="xyz", end=True), *beside), b";") == [{b"xyz"}]
+
+
+def test_a_forced_text_of_a_part_with_a_limit_is_written_in_its_longest_tokens() -> None:
+    literal = ("regex", {"pattern": "xyz[0-9]", "longest_tokens": True, "finish_within": 9})
+    assert allowed(after(";", literal), b";") == [{b"xyz"}]
+
+
+@pytest.mark.extras
+def test_a_forced_text_of_a_grammar_engine_is_written_in_its_longest_tokens() -> None:
+    pytest.importorskip("llguidance", reason="llguidance is not installed")
+    literal = ("grammar", {"grammar": 'start: "xyz" /[0-9]/', "longest_tokens": True})
+    assert allowed(after(";", literal), b";") == [{b"xyz"}]
+
+
+def test_longest_tokens_beside_another_constraint_give_way_to_a_limit() -> None:
+    literal, beside = ("regex", {"pattern": "xyz[0-9]", "longest_tokens": True}), ("bad_words", {"phrases": ["zz"]})
+    chain = processors.load(after(";", literal, beside, required=True), tokenizer=WORDS, debug=True)
+    context = Context.start(np.zeros((1, WIDTH), np.float32), max_new_tokens=4)
+    state = chain.init_state(context)
+    for text in (b";", b"xyz", b"1"):
+        logits, state = chain.process(np.zeros((1, WIDTH), np.float32), state, context)
+        assert logits[0, SPELLED[text]] == 0
+        context = context.accept([[SPELLED[text]]])
+    assert np.flatnonzero(chain.process(np.zeros((1, WIDTH), np.float32), state, context)[0][0] == 0).tolist() == [0]
 
 
 # -- budgets --------------------------------------------------------------------------------------------------------
+
+
+def test_messages_name_the_budget_as_it_is_loaded() -> None:
+    with pytest.raises(OptionError, match="No text satisfies all constraints in one part of 'budget'"):
+        start(budget(3, ("regex", {"pattern": "a"}), ("regex", {"pattern": "b"})))
 
 
 def test_a_budget_ends_where_the_inner_text_may_end() -> None:
