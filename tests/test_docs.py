@@ -123,10 +123,7 @@ def _names(needs, request, monkeypatch):
         model = request.getfixturevalue("smollm2")
         # Reading the weights takes longer than most blocks.
         monkeypatch.setattr("logitloom_contrib.llama.load", lambda: model)
-        if needs == "the weights":
-            return {}
-        chain = processors.load(("top_k", {"k": 5}), tokenizer=model.vocabulary)
-        return {"model": model, "tokenizer": model.tokenizer, "chain": chain}
+        return {}
     if needs == "llama.cpp":
         from logitloom_contrib.llama import default_weights
 
@@ -199,7 +196,7 @@ def test_blocks_that_need_a_model_run_where_it_is_installed(path, needs, request
     chosen = [block for block in blocks_with(path) if block[0] in (needs, FIRST)]
     for needed in dict.fromkeys(needed for needed, _, _ in chosen):
         module.__dict__.update(_names(needed, request, monkeypatch))
-    plain = [("", *block) for block in blocks(path, "python")] if needs in LIBRARIES else []
+    plain = [("", *block) for block in blocks(path, "python")] if needs in LIBRARIES or needs == FIRST else []
     for _, line, code in sorted(chosen + plain, key=lambda block: block[1]):
         exec(compile("\n" * line + code, str(path), "exec"), module.__dict__)
 

@@ -111,7 +111,7 @@ def test_a_trace_of_json_opens_in_a_browser(tmp_path: Path) -> None:
 
 def test_a_record_of_the_page_about_traces_opens_in_a_browser(tmp_path: Path) -> None:
     code = next(code for code in blocks("docs/trace.md", "the reference model") if "traced.record.save" in code)
-    kept = [line for line in code.splitlines() if "plot(" not in line]
+    kept = [line for line in code.splitlines() if "plot(" not in line and not line.startswith(("model =", "chain,"))]
     loaded = (
         "from logitloom import processors\nfrom logitloom_contrib.llama import load\nmodel = load()\n"
         "tokenizer = model.tokenizer\n"
