@@ -349,6 +349,8 @@ def test_a_function_of_the_prefix_gives_the_rows_of_generate(tiny_transformers: 
 def test_a_limit_of_generate_that_is_too_small_is_refused_with_the_least(
     tiny_transformers: Any, spec: Any, mode: str
 ) -> None:
+    if (engine := spec[1].get("engine")) is not None:
+        pytest.importorskip(engine, reason=f"the package {engine} is not installed")
     model, inputs = tiny_transformers(), batch("hello there")
     processor = to_transformers(chain_of(spec), model)
     with pytest.raises(
