@@ -508,6 +508,51 @@ def test_nodes_of_tries_are_read_by_the_lift_and_its_kernels_alone():
     assert read == {}
 
 
+#: Functions that remember every result, because their arguments are names of plug-ins, distributions and formats,
+#: dtypes, or texts of our own: there are only so many in a process.
+REMEMBER_ALL = {
+    "_ascii_category",
+    "_ascii_letters_equal_to",
+    "_backend_plugin",
+    "_category",
+    "_contexts",
+    "_entry_points",
+    "_interface_of",
+    "_load_entry_point",
+    "_missing_requirements",
+    "_set_of_text",
+    "bits_of",
+    "format_automaton",
+    "most_characters",
+    "name_and_version",
+    "role",
+}
+
+
+def unbounded_caches(code: str) -> set[str]:
+    """The functions of a module that have arguments and remember every result."""
+    module = ast.parse(code)
+    return {
+        node.name
+        for node in module.body
+        if isinstance(node, ast.FunctionDef) and ast.unparse(node.args)
+        for decorator in node.decorator_list
+        if re.fullmatch(r"(functools\.)?(cache|lru_cache\((maxsize=)?None\))", ast.unparse(decorator))
+    }
+
+
+def test_what_is_remembered_of_given_values_is_bounded():
+    assert unbounded_caches("@cache\ndef f(x): ...\n@lru_cache(maxsize=None)\ndef g(x): ...\n@cache\ndef h(): ...") == {
+        "f",
+        "g",
+    }
+    found = {
+        name_of(path): unbounded_caches(path.read_text(encoding="utf-8")) for path in modules(CORE, PLUGINS, CONTRIB)
+    }
+    assert {path: names - REMEMBER_ALL for path, names in found.items() if names - REMEMBER_ALL} == {}
+    assert set().union(*found.values()) == REMEMBER_ALL
+
+
 def asked_classes(path: Path) -> list[tuple[int, str]]:
     """The names that a file gives to ``isinstance`` and ``issubclass`` as classes, each with its line."""
     found = []

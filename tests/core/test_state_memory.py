@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from logitloom import Context, Vocabulary, processors
+from logitloom import Context, HostTable, Vocabulary, processors
 from logitloom.automata import TokenAutomaton, compile_pattern
 from logitloom.constraints import Constraint, ConstraintMemory, LongestTokens, TokenSet
 from logitloom.state_memory import StateMemory
@@ -135,3 +137,40 @@ def test_longest_tokens_has_a_memory_of_its_own():
     outer = LongestTokens(inner)
     assert len(outer.allowed(outer.start()).ids) < len(inner.allowed(inner.start()).ids)
     assert outer.memory is not inner.memory
+
+
+@pytest.mark.parametrize(
+    "spec", [("regex", {"pattern": "a+"}), ("after", {"trigger": "b", "inner": ["regex", {"pattern": "a+"}]})]
+)
+def test_a_chain_for_many_vocabularies_keeps_those_of_the_last_few(spec):
+    chain, logits, seen = processors.load(spec), np.zeros((1, WORDS.size), dtype=np.float32), []
+
+    def masked(words, state=None):
+        context = Context.start(logits, vocabulary=words)
+        state = chain.init_state(context) if state is None else state
+        return chain.process(logits, state, context)
+
+    expected, state = masked(WORDS)
+    for _ in range(60):
+        words = Vocabulary(WORDS.token_bytes, eos=WORDS.eos)
+        seen.append(weakref.ref(words))
+        np.testing.assert_array_equal(masked(words)[0], expected)
+    del words
+    gc.collect()
+    assert sum(each() is not None for each in seen) < 30
+    np.testing.assert_array_equal(masked(WORDS, state)[0], expected)  # a row of the first vocabulary goes on
+
+
+@pytest.mark.parametrize("name", ["min_tokens", "forced_eos", "eos_above"])
+def test_ids_of_ends_are_remembered_as_long_as_their_processors(name):
+    def tables():
+        gc.collect()
+        return sum(type(each) is HostTable for each in gc.get_objects())
+
+    before, logits = tables(), np.zeros((1, 500), dtype=np.float32)
+    for number in range(100):
+        options = {"min_tokens": {"n": 1}, "forced_eos": {"max_length": 5}, "eos_above": {"p": 0.5}}[name]
+        ends = [number, ord(name[0]) + number]
+        chain, context = processors.load((name, {**options, "eos": ends})), Context.start(logits)
+        chain.process(logits, chain.init_state(context), context)
+    assert tables() < before + 20

@@ -36,6 +36,8 @@ __all__ = ["ConstraintProcessor"]
 
 #: From so many rows on a batch is looked up by one compiled call.
 _MANY: Final = 6
+#: The most vocabularies and widths for which a processor keeps its constraint.
+_MOST_KEPT: Final = 16
 
 
 class ConstraintProcessor(Processor):
@@ -77,7 +79,7 @@ class ConstraintProcessor(Processor):
         object.__setattr__(self, "_lock", threading.RLock())
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
-        """The constraint over a vocabulary and a width of the logits; called once for each, then kept.
+        """The constraint over a vocabulary and a width of the logits; the constraints of the last few are kept.
 
         Raises:
             LogitloomError: if there is none within the budget.
@@ -113,6 +115,8 @@ class ConstraintProcessor(Processor):
                 constraint = self.constraint(vocabulary, vocab_size)
                 _check_constraint(constraint, PluginName(type(self)))
                 constraint = LongestTokens(constraint) if self.longest_tokens else constraint
+                if len(known) >= _MOST_KEPT:
+                    del known[next(iter(known))]
                 known[vocabulary, vocab_size] = ConstraintMemory(constraint)
             return known[vocabulary, vocab_size]
 
@@ -137,7 +141,7 @@ class ConstraintProcessor(Processor):
         """
         if vocabulary is not None and vocab_size is not None:
             return vocab_size, self._new_memory(vocabulary, vocab_size).constraint.fingerprint
-        for (words, width), memory in self.__dict__["_memories"].items():
+        for (words, width), memory in [*self.__dict__["_memories"].items()]:
             if vocabulary in (None, words) and vocab_size in (None, width):
                 return width, memory.constraint.fingerprint
         return None

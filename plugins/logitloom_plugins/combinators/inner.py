@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from logitloom import Array, Chain, Context, Vocabulary, processors
 from logitloom.arrays.backend import NEG_INF
@@ -20,6 +20,9 @@ from logitloom_plugins.combinators.token_steps import AtTokens, at_tokens
 from logitloom_plugins.combinators.triggers import token_texts
 
 __all__ = ["Inner", "SharedInners", "plain_specs", "specs_of"]
+
+#: The most vocabularies and widths for which the constraints of a section are kept.
+_MOST_KEPT: Final = 16
 
 
 def specs_of(given: Any) -> list[Any]:
@@ -135,9 +138,11 @@ class Inner:
             LogitloomError: if the intersection is empty, or if it cannot be computed.
         """
         key = vocabulary, vocab_size
-        if key not in self._together and (found := self._each(*key)):
-            self._together[key] = found[0] if len(found) == 1 else self._intersection(found)
-        return self._together.get(key)
+        together = self._together.get(key)
+        if together is None and (found := self._each(*key)):
+            together = found[0] if len(found) == 1 else self._intersection(found)
+            self._together[key] = together
+        return together
 
     def _intersection(self, found: list[Constraint]) -> Constraint:
         """The texts that satisfy all constraints, in their longest tokens if that is asked of one of them.
@@ -165,10 +170,15 @@ class Inner:
 
     def _each(self, vocabulary: Vocabulary, vocab_size: int) -> list[Constraint]:
         key = vocabulary, vocab_size
-        if key not in self._found:
+        found = self._found.get(key)
+        if found is None:
             named = zip(self.constraints, self._labels, strict=True)
-            self._found[key] = [self._read_by_bytes(processor, label, *key) for processor, label in named]
-        return self._found[key]
+            found = [self._read_by_bytes(processor, label, *key) for processor, label in named]
+            if len(self._found) >= _MOST_KEPT:
+                self._found.clear()
+                self._together.clear()
+            self._found[key] = found
+        return found
 
     def _read_by_bytes(self, processor: Any, label: str, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         find = processor.combination if _combines(processor) else processor.constraint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -39,9 +40,18 @@ class EndProcessor(Processor):
         self._ends(context)
         return ()
 
+    @cached_property
+    def _tables(self) -> dict[tuple[int, ...], HostTable]:
+        """The ids of each vocabulary as ``[1, n] int32``, uploaded once per backend."""
+        return {}
+
     def _ends(self, context: Context) -> Array:
         """``[1, n] int32``: the ids, on the device."""
-        return _table(self._end_ids(context)).on(context.backend)
+        ids = self._end_ids(context)
+        table = self._tables.get(ids)
+        if table is None:
+            table = self._tables[ids] = HostTable(np.asarray([ids], dtype=np.int32))
+        return table.on(context.backend)
 
     def _end_ids(self, context: Context) -> tuple[int, ...]:
         """The ids, at least one; errors as of :meth:`init_state`."""
@@ -55,15 +65,3 @@ class EndProcessor(Processor):
             )
         check_ids(ids, context.vocab_size, "eos", owner)
         return tuple(ids)
-
-
-def _table(ids: tuple[int, ...]) -> HostTable:
-    """The ids as ``[1, n] int32``, uploaded once per backend."""
-    table = _TABLES.get(ids)
-    if table is None:
-        table = _TABLES[ids] = HostTable(np.asarray([ids], dtype=np.int32).reshape(1, len(ids)))
-    return table
-
-
-#: The few tuples of ids that occur.
-_TABLES: dict[tuple[int, ...], HostTable] = {}

@@ -21,6 +21,8 @@ __all__ = ["Dry", "DryState"]
 
 #: Penalties go no further, so that float16 logits stay finite; e ** -30000 is 0 in any precision.
 _HARSHEST = 30000.0
+#: The most vocabularies and widths for which the breakers are kept.
+_MOST_TABLES = 16
 
 
 class DryState(NamedTuple):
@@ -217,6 +219,8 @@ class Dry(Processor):
         table = self._tables.get((vocabulary, context.vocab_size))
         if table is None:
             host = _breaker_table(vocabulary, context.vocab_size, self.breakers, self.breaker_ids)
+            if len(self._tables) >= _MOST_TABLES:
+                del self._tables[next(iter(self._tables))]
             table = self._tables[vocabulary, context.vocab_size] = HostTable(host)
         return table.on(context.backend)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 
 from logitloom.automata import Budget, Dfa, compile_automaton, compile_pattern, complement, intersection
@@ -72,7 +72,7 @@ def of_length(least: int, most: int | None, trimmed: bool) -> str:
     return rf"\S(?:{between})?" if least else rf"(?:\S(?:{between})?)?"
 
 
-@cache
+@lru_cache(maxsize=256)
 def _all_but(pattern: str) -> Dfa:
     """All texts that do not match a pattern."""
     return complement(compile_pattern(pattern))

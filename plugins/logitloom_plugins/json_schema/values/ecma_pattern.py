@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
 
 from logitloom.automata import (
@@ -94,7 +94,7 @@ def _complement(ranges: Ranges) -> Ranges:
     return tuple([(low, high) for low, high in zip(starts, ends, strict=True) if low <= high])
 
 
-@cache
+@lru_cache(maxsize=256)
 def _property(name: str) -> Ranges | None:
     """The characters with a Unicode property, ``None`` if it is not known here."""
     name = name.rpartition("=")[2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import compress
 from typing import Final
 
@@ -176,7 +176,7 @@ def _is_joined(formula: Formula) -> bool:
     return formula[0] in "&|!" and all(map(_is_joined, operands(formula) or formula[1:]))
 
 
-@cache
+@lru_cache(maxsize=256)
 def _everything(output: Output) -> MooreMachine:
     return MooreMachine.of(any_text(), output)
 
