@@ -105,8 +105,7 @@ class TextReader:
         states, codes, tracked, opening = numbering.states, self._codes.codes, numbering.tracked, numbering.opening
         at, size = 0, len(text)
         while at < size:
-            here = states[state]
-            if isinstance(here, TextState) and not items.frame and state not in tracked:
+            if not items.frame and state not in tracked and isinstance(here := states[state], TextState):
                 state, at = self._codes.strings.run(state, here, text, at)
                 if state == DEAD:
                     return None

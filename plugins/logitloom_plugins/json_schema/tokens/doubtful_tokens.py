@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata.array_ranges import distinct
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import TokenSet
 from logitloom.vocabulary import kept_with_vocabulary
@@ -73,18 +74,16 @@ class DoubtfulTokens:
         parts = [*self._at(position, work)]
         if not parts:
             return row, True
-        asked = np.zeros(self._size, dtype=bool)
-        asked[np.concatenate(parts)] = True
+        asked = np.concatenate(parts)
         listed, ids = row
-        if listed:
-            asked = asked.take(ids)
-            allowed = ids[asked]
-        else:
-            asked[ids] = False
-            allowed = asked.nonzero()[0].astype(np.int32)
-        if work.left >= 0:
-            # Shorter tokens come first.
-            allowed = allowed[self._lengths.take(allowed).argsort(kind="stable")]
+        in_ids = np.zeros(self._size, dtype=bool)
+        in_ids[ids] = True
+        allowed = asked[in_ids.take(asked) == listed]
+        if len(allowed) > 1:
+            allowed = distinct(allowed, self._size)
+            if work.left >= 0:
+                # Shorter tokens come first.
+                allowed = allowed[self._lengths.take(allowed).argsort(kind="stable")]
         dead = [token for token in allowed.tolist() if not self._is_read(position, token, work)]
         if not dead:
             return row, True

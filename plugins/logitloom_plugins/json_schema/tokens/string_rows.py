@@ -220,8 +220,10 @@ class StringRows:
                 completed.append((node, code != DEAD))
                 if code != DEAD and self._words.has_children(node):
                     going.append((node, code, stack))
-        walked = self._walk.below(self._words, going)
-        after, whole = sorted(walked.allowed(self._words)), whole and walked.whole
+        after: list[int] = []
+        if going:
+            walked = self._walk.below(self._words, going)
+            after, whole = sorted(walked.allowed(self._words)), whole and walked.whole
 
         def make() -> TokenSet:
             ends, words = tables.has_rest(rests), self._words
