@@ -8,8 +8,9 @@ a literal, of a count and of brackets in the text, rows. There our time to compi
 end of the text, which a limit needs.
 
 Each other curve is a family of schemas with one size that grows: properties, required properties, listed strings,
-numbers and objects, alternatives, tagged alternatives, unique items, dependent names, consequences, a kind declared
-last, contained items, alternative patterns, nesting, lengths of strings, rows of a batch, and ids of the vocabulary.
+numbers and objects, alternatives, those of several names, tagged alternatives, unique items, dependent names,
+consequences, a kind declared last, contained items, alternative patterns, nesting, lengths of strings, rows of a
+batch, and ids of the vocabulary.
 Per size and engine: time to compile, from there to the first mask, and the mean and the longest step (mask and advance)
 along one valid document, in ms of processor time; the median of three runs. The last column is the time of this library
 in parts of that of llguidance, for all of it together: compile, first mask and the steps of the document. An engine
@@ -126,6 +127,11 @@ def alternatives(count: int) -> Case:
     return Case({"anyOf": branches}, {f"name{count // 2}": "text"})
 
 
+def several_names(index: int) -> dict[str, Any]:
+    properties = {f"a{index}": _TEXT, f"b{index}": _WHOLE, f"c{index}": {"type": "boolean"}}
+    return closed(properties, required=[*properties][:2])
+
+
 def consequences(count: int) -> Case:
     """Names of which each asks for another one if its value is true."""
     asked = [
@@ -204,6 +210,10 @@ CURVES: dict[str, tuple[tuple[int, ...], Callable[[int], Case]]] = {
     "listed numbers": ((100, 800, 10000), lambda n: Case({"type": "integer", "enum": [*range(n)]}, n // 2)),
     "listed objects": ((10, 100, 1000, 3000), listed_objects),
     "alternatives": ((8, 32, 128), alternatives),
+    "alternatives of several names": (
+        (8, 32, 128),
+        lambda n: Case({"anyOf": [*map(several_names, range(n))]}, {f"a{n // 2}": "text", f"b{n // 2}": 1}),
+    ),
     "tagged alternatives": (
         (8, 32, 128, 512),
         lambda n: Case({"anyOf": [*map(tagged, range(n))]}, {"kind": f"kind{n // 2}", f"value{n // 2}": "text"}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -100,6 +101,25 @@ def test_the_completion_of_one_of_many_names_omits_each_name_once(monkeypatch: p
         omitted.clear()
         assert automaton.completion(begun) == b'e0":0}'
         found.append(len(omitted))
+    assert found[1] <= 5 * found[0]
+
+
+@pytest.mark.parametrize("more", [{}, {"additionalProperties": False}], ids=["open", "closed"])
+def test_alternatives_without_a_tag_are_not_compared_with_one_another(more: dict[str, Any]) -> None:
+    found = []
+    for count in (30, 120):
+        groups = [[f"a{at}", f"b{at}", f"c{at}"] for at in range(count)]
+        branches = [{"properties": dict.fromkeys(group, WHOLE), "required": group[:2], **more} for group in groups]
+        events: list[str] = []
+        sys.setprofile(lambda frame, event, _, events=events: events.append(event))
+        try:
+            machine = compile_schema({"type": "object", "anyOf": branches})
+        finally:
+            sys.setprofile(None)
+        found.append(events.count("call"))
+        assert accepts(machine, '{"a3":1,"b3":1}')
+        assert not accepts(machine, '{"a3":1,"b4":1}')
+        assert accepts(machine, '{"a3":1,"b3":1,"b4":1}') is not bool(more)
     assert found[1] <= 5 * found[0]
 
 

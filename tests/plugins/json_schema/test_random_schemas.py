@@ -243,6 +243,54 @@ def test_verdicts_of_alternatives_that_a_member_tells_apart(keyword: str, seed: 
     assert min(judged) > 15
 
 
+def untagged(rnd: random.Random, every: list[str]) -> dict[str, Any]:
+    """An object that some of its members tell from others."""
+    named = rnd.sample(every, rnd.randint(1, 4))
+    kinds = [True, {"type": "integer"}, {"type": "string"}, {"enum": [1, "a", None]}, {"type": ["integer", "null"]}]
+    given: dict[str, Any] = {"type": "object", "properties": {name: rnd.choice(kinds) for name in named}}
+    if rnd.random() < 0.8:
+        given["required"] = rnd.sample(named, rnd.randint(1, len(named)))
+    if rnd.random() < 0.2:
+        given["patternProperties"] = {rnd.choice(["^a", "1$"]): rnd.choice([True, False, {"type": "integer"}])}
+    if rnd.random() < 0.6:
+        given["additionalProperties"] = rnd.choice([False, False, False, {"type": "integer"}])
+    if rnd.random() < 0.1:
+        given["minProperties"] = rnd.randint(1, 3)
+    return given
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "not"])
+@pytest.mark.parametrize("seed", range(4))
+def test_verdicts_of_many_alternatives_without_a_tag(keyword: str, seed: int) -> None:
+    rnd = random.Random(seed)
+    every = [f"{letter}{number}" for letter in "abcd" for number in range(5)]
+    judged = [0, 0]
+    for _ in range(6):
+        branches = [untagged(rnd, every) for _ in range(rnd.randint(8, 16))]
+        given: dict[str, Any] = {keyword: branches}
+        if keyword == "not":
+            given = {"type": "object", "not": {"oneOf": branches}, "anyOf": [untagged(rnd, every) for _ in range(9)]}
+        elif rnd.random() < 0.5:
+            given["properties"] = untagged(rnd, every)["properties"]
+        judge = jsonschema.Draft202012Validator(given)
+        try:
+            machine = compile_schema(given, SchemaOptions(integers="any"), Budget(states=20_000, seconds=5.0))
+        except (BudgetExceeded, UnsupportedSchema):
+            continue
+        for _ in range(40):
+            branch = rnd.choice(given.get("anyOf", branches))["properties"]
+            names = [*rnd.sample([*branch], rnd.randint(0, len(branch))), *rnd.sample(every, rnd.randint(0, 1))]
+            sample = {name: rnd.choice([1, 2, "a", "b", None]) for name in names}
+            verdict = judge.is_valid(sample)
+            judged[verdict] += 1
+            assert (machine.satisfiable and accepts(machine, serialise(machine, sample))) == verdict, (given, sample)
+        for _ in range(6 if machine.satisfiable else 0):
+            text = random_text(machine, rnd)
+            if text is not None and not re.search(rb"[0-9]{16}", text):
+                assert judge.is_valid(json.loads(text)), (given, text)
+    assert min(judged) > 15
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_verdicts_of_lists_of_objects(seed: int) -> None:
     rnd = random.Random(seed)

@@ -81,6 +81,8 @@ class Keys:
         self.demands = demands
         #: By the atoms that ask something of values, what they ask of the values of names with a label.
         self.children: dict[tuple[Atom, ...], dict[Label, Formula]] = {}
+        #: By declared names the index of each.
+        self.indices: dict[tuple[str, ...], dict[str, int]] = {}
         #: The index of the declared name before which the last search had to stop leaving names out; only a guess.
         self.last_stop = 0
         self._tracker = tracker

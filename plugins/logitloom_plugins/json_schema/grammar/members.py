@@ -21,6 +21,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     Names,
     Selection,
+    after_name,
     atoms,
     holds_at_end,
     of_one_member,
@@ -124,22 +125,23 @@ def settled(
     value: Callable[[Atom], Formula],
     hard_kinds: frozenset[str],
     names: Names | None = None,
+    name: str | None = None,
 ) -> tuple[tuple[Atom, ...], Formula, tuple[Formula, ...]] | None:
     """A frame's soft and extra formulas after ``value`` is substituted for their atoms.
 
     Conjuncts of the soft formula about one member become hard. ``None`` if the soft formula becomes false.
-    ``names`` are those of the atoms that may be replaced, default: all.
+    ``names`` are those of the atoms that may be replaced, default: all. ``name`` is that of a member that has come.
 
     Returns:
         The new hard atoms, the soft formula, and the extra formulas.
     """
-    soft = substitute(frame.soft, value, names)
+    soft = substitute(after_name(frame.soft, name), value, names)
     if soft is False:
         return None
     hard, soft = split(soft, hard_kinds, frame.soft)
     before = frozenset(frame.plan.hard) if len(hard) > _FEW else frame.plan.hard
     new = tuple([atom for atom in hard if atom not in before])
-    return new, soft, tuple([substitute(extra, value, names) for extra in frame.extras])
+    return new, soft, tuple([substitute(after_name(extra, name), value, names) for extra in frame.extras])
 
 
 def answer(frame: OpenFrame, truth: Callable[[Atom], bool]) -> TruthVector | None:

@@ -144,8 +144,8 @@ class SchemaGrammar:
 
     def leads_on(self, member: Member[Satisfiability, Container]) -> bool:
         """Whether some value of a member leaves a container that can be completed."""
-        frames = self.values.after(member).values()
-        return any(map(self.values.lives, sorted(frames, key=self.values.effort)))
+        frames, values = self.values.after(member).values(), self.values
+        return any(map(values.lives, sorted(frames, key=values.effort) if len(frames) > 1 else frames))
 
     def after_member(self, member: Member[Satisfiability, Container], layout: Layout) -> Return:
         """Where a text goes on after a member of an object or array, if the container can be completed there."""

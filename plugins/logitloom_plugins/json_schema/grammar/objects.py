@@ -27,9 +27,11 @@ from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     Names,
     Selection,
+    after_name,
     atoms,
     conjunction,
     holds_at_end,
+    parts_of,
     substitute,
 )
 
@@ -126,7 +128,10 @@ class ObjectPlan(Name):
         self.tracked = tracked
         self.keys = keys
         self.hard = hard
-        self.index = {name: i for i, name in enumerate(names)}
+        index = keys.indices.get(names)
+        if index is None:
+            index = keys.indices[names] = {name: i for i, name in enumerate(names)}
+        self.index = index
         self.properties: dict[str, list[Formula]] = {}
         self.patterns: list[tuple[str, Formula]] = []
         self.additional: list[Atom] = []
@@ -149,7 +154,7 @@ class ObjectPlan(Name):
             else:
                 self.most = atom[1] if self.most is None else min(self.most, atom[1])
         #: Indices of the declared names that are required, ascending.
-        self.required = tuple([i for i, name in enumerate(names) if name in required])
+        self.required = tuple(sorted([index[name] for name in required if name in index]))
         self.required_others = frozenset(name for name in required if name not in self.index)
         #: Whether a hard atom bounds the number of members.
         self.counts = self.least > 0 or self.most is not None
@@ -364,19 +369,46 @@ def _settled(
     missing: frozenset[str],
     value: Callable[[Atom], Formula],
     names: Names,
+    name: str | None = None,
 ) -> ObjectFrame | None:
     """The frame after ``value`` is substituted for the atoms of its formulas; ``None`` if it cannot be satisfied."""
     plan = frame.plan
-    rest = settled(frame, value, _OBJECT_HARD, names)
+    rest = settled(frame, value, _OBJECT_HARD, names, name)
     if rest is None:
         return None
     new, soft, extras = rest
     if new:
-        missing = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
-        # Atoms about declared names that have come are dropped: after them, frames on different ways are equal.
-        before = [a for a in plan.hard if a[0] not in NAMED or plan.index.get(a[1], position) >= position]
-        plan = plans.object_plan(plan.names, plan.tracked, plan.keys.key, (*before, *new))
+        plan, missing = _hardened(plans, plan, position, missing, new)
     return ObjectFrame(plan, position, count, missing, soft, extras, frame.wanted, frame.tracked, frame.left)
+
+
+def _hardened(
+    plans: ObjectPlans, plan: ObjectPlan, position: int, missing: frozenset[str], new: tuple[Atom, ...]
+) -> tuple[ObjectPlan, frozenset[str]]:
+    """The plan with more hard atoms, and the required names that are not declared."""
+    # Atoms about declared names that have come are dropped: after them, frames on different ways are equal.
+    before = [a for a in plan.hard if a[0] not in NAMED or plan.index.get(a[1], position) >= position]
+    more = missing | {a[1] for a in new if a[0] == "req" and a[1] not in plan.index}
+    return plans.object_plan(plan.names, plan.tracked, plan.keys.key, (*before, *new)), more
+
+
+def with_last_alternatives(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:
+    """The frame if the last of each group of alternatives holds.
+
+    ``None`` unless only hard atoms are left then, and none of them is about the number of members. If that frame can be
+    completed, so can the given one. Frames after different members have that frame in common.
+    """
+    if frame.extras:
+        return None
+    parts = parts_of(frame.soft)
+    if not any(part[0] == "|" for part in parts):
+        return None
+    chosen = conjunction([part[1][-1] if part[0] == "|" else part for part in parts])
+    hard, left = ((), False) if chosen is False else split(chosen, _OBJECT_HARD)
+    if left is not True:
+        return None
+    plan, missing = _hardened(plans, frame.plan, frame.position, frame.missing, hard)
+    return None if plan.counts else frame._replace(plan=plan, missing=missing, soft=True)
 
 
 def member(plans: ObjectPlans, frame: ObjectFrame, key: Label) -> ObjectMember | None:
@@ -491,7 +523,7 @@ def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
     effects = member_effects(frame, key, count)
     return Member(
         ValueConstraint(must, tuple(effects.asked)),
-        lambda plans, truth: _settled(plans, frame, position, count, missing, effects.after(truth), (None, name)),
+        lambda plans, truth: _settled(plans, frame, position, count, missing, effects.after(truth), (None, name), name),
     )
 
 
@@ -504,7 +536,7 @@ def _count_limit(frame: ObjectFrame) -> int:
 def member_effects(frame: ObjectFrame, key: Label, count: int) -> Effects:
     """The effects of a member on the soft and extra formulas; ``count`` is the number of members including it."""
     plan, name = frame.plan, key[1] if key[0] == "name" else None
-    effects = Effects(frame.open_formulas, name, (None, name))
+    effects = Effects([after_name(formula, name) for formula in frame.open_formulas], name, (None, name))
     for atom in effects.atoms:
         kind = atom[0]
         if kind == "?":

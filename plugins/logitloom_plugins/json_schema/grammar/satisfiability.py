@@ -414,6 +414,12 @@ class Satisfiability:
                 if not (yield ValueConstraint(must)):
                     return False, False
             return True, True
+        if isinstance(frame, ObjectFrame):
+            if self.end(frame) is not None:
+                return True, True
+            chosen = objects.with_last_alternatives(self, frame)
+            if chosen is not None and (yield from chosen.plan.has_values(chosen.position, chosen.missing)):
+                return True, True
         if (yield from self._is_closed_soon(frame) if isinstance(frame, ObjectFrame) else self._is_filled_soon(frame)):
             return True, True
         # Depth-first, because most paths lead to a frame that may be closed. Breadth-first search would first visit

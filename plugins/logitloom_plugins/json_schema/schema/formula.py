@@ -18,6 +18,7 @@ __all__ = [
     "ManyParts",
     "Names",
     "Selection",
+    "after_name",
     "atoms",
     "conjunction",
     "disjunction",
@@ -52,7 +53,7 @@ _OPERATORS: Final = _JOINING | frozenset("!?")
 #: Atoms about one member, by its name.
 NAMED: Final = frozenset(("prop", "req"))
 #: From so many parts on it pays to remember which of them mention a name.
-_MANY: Final = 16
+_MANY: Final = 8
 
 
 class Selection(NamedTuple):
@@ -103,12 +104,16 @@ class ManyParts(tuple[Formula, ...]):
     Of many alternatives a name concerns a few. Only these change when the member is left out or has come.
     """
 
-    #: Whether each part is known to add nothing at the end of an object; if so, fewer of the parts add nothing, too.
-    idle: bool = False
+    #: The indices of the parts that may add something at the end of an object, ascending; all others are known to add
+    #: nothing, there and after parts have been left out. ``None``: no part has been looked at.
+    unsure: Sequence[int] | None = None
     _hash: int
     #: By the name of a member the places, among the parts of an earlier formula of which these parts are left or made,
     #: of those that mention the name; ``None`` stands for atoms about no certain member. And by part its own place.
     _mentioning: dict[str | int | None, list[int]]
+    #: By the name of a member the places of the parts that allow listed members only, among these the named one; under
+    #: ``None`` the places of the parts that may allow any member. Parts that are made of a part keep to its list.
+    _allowing: dict[str | None, list[int]]
     _places: Sequence[int]
 
     def __hash__(self) -> int:
@@ -133,7 +138,16 @@ class ManyParts(tuple[Formula, ...]):
     def concerned(self, *names: str | int | None) -> list[int]:
         """The indices of the parts that mention one of some names, ascending; ``None``: of atoms about no member."""
         self._look_at_parts()
-        places = {place for name in names for place in self._mentioning.get(name, ())}
+        return self._indices({place for name in names for place in self._mentioning.get(name, ())})
+
+    def allowing(self, name: str) -> Sequence[int]:
+        """The indices of the parts that may hold of an object with a member, ascending; of all if few list members."""
+        self._look_at_parts()
+        if 2 * len(self._allowing.get(None, ())) > len(self):
+            return range(len(self))
+        return self._indices({place for key in (name, None) for place in self._allowing.get(key, ())})
+
+    def _indices(self, places: set[int]) -> list[int]:
         found: list[int] = []
         for place in sorted(places):
             found += range(bisect_left(self._places, place), bisect_right(self._places, place))
@@ -141,22 +155,30 @@ class ManyParts(tuple[Formula, ...]):
 
     def _look_at_parts(self) -> None:
         if "_mentioning" not in vars(self):
-            self._mentioning, self._places = {}, range(len(self))
+            self._mentioning, self._allowing, self._places = {}, {}, range(len(self))
             for index, part in enumerate(self):
                 for name in dict.fromkeys(_names_in(part)):
                     self._mentioning.setdefault(name, []).append(index)
+                for allowed in _listed_members(part):
+                    self._allowing.setdefault(allowed, []).append(index)
 
     def changed(self, by: Mapping[int, Sequence[Formula]]) -> tuple[Formula, ...]:
         """The parts after those at some indices are replaced by others, which mention no name that these do not."""
         self._look_at_parts()
         parts, places = list(self), list(self._places)
+        # Places among the changed parts of those about which nothing is known.
+        open_ones = None if self.unsure is None else frozenset(self.unsure)
+        unsure = None if open_ones is None else [index in open_ones for index in range(len(self))]
         for index in sorted(by, reverse=True):
             parts[index : index + 1] = by[index]
             places[index : index + 1] = [places[index]] * len(by[index])
+            if unsure is not None:
+                unsure[index : index + 1] = [True] * len(by[index])
         if len(parts) < _MANY:
             return tuple(parts)
         found = ManyParts(parts)
-        found.idle, found._mentioning, found._places = self.idle and not any(by.values()), self._mentioning, places
+        found._mentioning, found._allowing, found._places = self._mentioning, self._allowing, places
+        found.unsure = None if unsure is None else [index for index, is_unsure in enumerate(unsure) if is_unsure]
         return found
 
 
@@ -178,6 +200,36 @@ def _names_in(formula: Formula) -> Iterator[str | int | None]:
             pending += [selection.whole, *selection.cases]
         else:
             pending += part[1]
+
+
+def _listed_members(formula: Formula) -> Iterable[str | None]:
+    """The names of all members that a formula allows, where it lists them; else ``None``."""
+    closed = next((part for part in parts_of(formula) if part[0] == "addl" and part[3] is False and not part[2]), None)
+    return (None,) if closed is None else closed[1]
+
+
+def after_name(formula: Formula, name: str | None) -> Formula:
+    """A formula without the alternatives that allow no member with a name, which has come; ``None``: unchanged.
+
+    Of many alternatives with ``additionalProperties: false`` these are nearly all. To find the others takes no longer
+    where there are more alternatives.
+    """
+    if name is None or isinstance(formula, bool):
+        return formula
+    kind, parts = formula[0], formula[1] if formula[0] in _JOINING else ()
+    if not isinstance(parts, ManyParts):
+        left = [after_name(part, name) for part in parts] if kind == "&" else parts
+        return formula if all(map(operator.is_, left, parts)) else conjunction(left)
+    if kind == "&":
+        # Many conditions side by side: a look at each takes longer than what it saves.
+        return formula
+    indices = parts.allowing(name)
+    if len(indices) == len(parts):
+        return formula
+    if len(indices) < _MANY:
+        return _of_parts(kind, tuple([parts[index] for index in indices]), False)
+    allowing = frozenset(indices)
+    return _of_parts(kind, parts.changed({at: () for at in range(len(parts)) if at not in allowing}), False)
 
 
 def of_one_member(formula: Formula) -> tuple[Atom, ...]:
@@ -471,9 +523,8 @@ def holds_at_end(formula: Formula, truth: Callable[[Atom], bool]) -> bool:
     parts: tuple[Formula, ...] = formula[1]
     neutral = bool(kind == "&")
     many = parts if isinstance(parts, ManyParts) else None
-    if many is not None and many.idle:
-        return neutral
-    others = [found for found in (holds_at_end(part, truth) for part in parts) if found is not neutral]
+    asked = parts if many is None or many.unsure is None else [many[index] for index in many.unsure]
+    others = [found for found in (holds_at_end(part, truth) for part in asked) if found is not neutral]
     if many is not None and not others and not many.concerned(None):
-        many.idle = True
+        many.unsure = ()
     return len(others) == 1 if kind == "1" else bool(others) is not neutral
