@@ -220,7 +220,7 @@ class Dry(Processor):
         if table is None:
             host = _breaker_table(vocabulary, context.vocab_size, self.breakers, self.breaker_ids)
             if len(self._tables) >= _MOST_TABLES:
-                del self._tables[next(iter(self._tables))]
+                self._tables.clear()
             table = self._tables[vocabulary, context.vocab_size] = HostTable(host)
         return table.on(context.backend)
 
