@@ -126,7 +126,7 @@ def test_a_walk_finds_the_tokens_that_end_sections_as_reading_them_one_by_one_do
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walked = 0
-    for seed in range(30 * part, 30 * part + some(30)):
+    for seed in range(30 * part, 30 * part + 30):
         node = drawn(random.Random(seed), 3)
         read, found = combination(node, PAIRS), combination(node, PAIRS)
         if read is None or found is None:
