@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -48,17 +48,55 @@ DEFAULT_BUDGET = Budget()
 
 
 class _Limits(threading.local):
-    """The earliest deadline of this thread, and the time limit in seconds that it belongs to."""
+    """The limits of the blocks of :func:`at_most` in this thread, the innermost block last.
 
-    deadline = math.inf
-    seconds = math.inf
+    A limit lives as long as its block: an interruption that keeps the end of a block from being noted leaves no limit.
+    """
+
+    def __init__(self) -> None:
+        self.active: list[weakref.ref[_Limit]] = []
+
+    def innermost(self) -> _Limit | None:
+        """The limit of the innermost block."""
+        while self.active:
+            found = self.active[-1]()
+            if found is not None:
+                return found
+            self.active.pop()
+        return None
 
 
 _LIMITS: Final = _Limits()
 
 
-@contextmanager
-def at_most(seconds: float) -> Iterator[None]:
+class _Limit:
+    """The block of :func:`at_most`.
+
+    Args:
+        seconds: seconds from the begin of the block on.
+
+    Attributes:
+        deadline: of the block, or of an outer block if that one is earlier, on the clock of the thread.
+        seconds: the seconds that the deadline belongs to.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.deadline, self.seconds = math.inf, seconds
+
+    def __enter__(self) -> None:
+        outer = _LIMITS.innermost()
+        self.deadline = time.thread_time() + self.seconds
+        if outer is not None and outer.deadline <= self.deadline:
+            self.deadline, self.seconds = outer.deadline, outer.seconds
+        _LIMITS.active.append(weakref.ref(self))
+
+    def __exit__(self, *_: object) -> None:
+        active, own = _LIMITS.active, weakref.ref(self)
+        if own in active:
+            del active[active.index(own) :]
+
+
+def at_most(seconds: float) -> AbstractContextManager[None]:
     """Limit the total processor time of all compilations in this thread that begin within the ``with`` block.
 
     Args:
@@ -70,14 +108,7 @@ def at_most(seconds: float) -> Iterator[None]:
         >>> tracker.remaining <= 2.0
         True
     """
-    before = _LIMITS.deadline, _LIMITS.seconds
-    deadline = time.thread_time() + seconds
-    try:
-        if deadline < _LIMITS.deadline:
-            _LIMITS.deadline, _LIMITS.seconds = deadline, seconds
-        yield
-    finally:
-        _LIMITS.deadline, _LIMITS.seconds = before
+    return _Limit(seconds)
 
 
 class BudgetTracker:
@@ -97,8 +128,9 @@ class BudgetTracker:
         self.budget = budget if budget is not None else DEFAULT_BUDGET
         self.subject = subject
         self._deadline, self._seconds = time.thread_time() + self.budget.seconds, self.budget.seconds
-        if _LIMITS.deadline < self._deadline:
-            self._deadline, self._seconds = _LIMITS.deadline, _LIMITS.seconds
+        limit = _LIMITS.innermost()
+        if limit is not None and limit.deadline < self._deadline:
+            self._deadline, self._seconds = limit.deadline, limit.seconds
         #: On the clock of the wall, which is read ten times as fast. Processor time does not pass faster.
         self._in_time_until = time.perf_counter()
 

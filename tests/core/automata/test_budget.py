@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom.automata import Budget, at_most, compile_automaton, compile_pattern
+from logitloom.automata import Budget, BudgetTracker, at_most, compile_automaton, compile_pattern
 from logitloom.errors import BudgetExceeded, LogitloomError
 from tests.cases import examples
+from tests.fuzz.interrupted import instructions, interrupted
 
 SECONDS = 0.4
 #: What one step between two looks at the clock may take, on a machine that does other things as well.
@@ -143,3 +144,23 @@ def test_compilations_share_a_limit_and_say_so() -> None:
         with at_most(60.0), pytest.raises(BudgetExceeded, match=r"longer than 0\.1 seconds"):
             compile_pattern(hard, budget=Budget(seconds=60.0, states=10**9, table_bytes=10**12))
     assert compile_pattern("a+", budget=Budget(seconds=5.0)).fullmatch("aa")
+
+
+def test_a_limit_ends_with_its_block_wherever_the_block_is_interrupted() -> None:
+    def limited() -> None:
+        with at_most(5.0), at_most(1.0):
+            pass
+
+    for at in range(instructions(limited)):
+        assert interrupted(limited, at) is not None
+        tracker = BudgetTracker(Budget(seconds=60.0))
+        assert tracker.remaining > 50.0, at
+
+
+def test_blocks_that_end_in_another_order_leave_no_limit() -> None:
+    outer, inner = at_most(5.0), at_most(1.0)
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    assert BudgetTracker(Budget(seconds=60.0)).remaining > 50.0

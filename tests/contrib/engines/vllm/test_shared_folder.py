@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from logitloom.automata import compilation, compilation_budget, compiled_in
+from logitloom.automata import Budget, BudgetTracker, compilation, compiled_in
 from logitloom.automata.store import compiled_store
 from logitloom_contrib.engines.vllm import shared_folder as shared
 from logitloom_contrib.engines.vllm.served_engine import ServedEngine
@@ -159,7 +159,7 @@ def test_no_request_answers_for_what_a_process_makes_once(monkeypatch: pytest.Mo
 
     def slow(*given: Any) -> None:
         clock[0] += 5.0
-        deadlines.append(compilation_budget._LIMITS.deadline)
+        deadlines.append(BudgetTracker(Budget(seconds=math.inf)).remaining)
 
     def reading(given: Any, permissions: Any) -> Any:
         if not deadlines:
