@@ -110,7 +110,7 @@ class TorchBackend(Backend):
                 maps over.
         """
         array = _detached(array)
-        if array.device.type == "meta":
+        if array.is_meta:
             raise InvalidContext(
                 "A tensor on the device meta has no values, and this step reads some. Give logits on a device that "
                 "computes."
@@ -124,7 +124,7 @@ class TorchBackend(Backend):
 
     def has_values(self, array: Array) -> bool:
         """Not on the device ``meta``, and not while a graph is captured or a transform of ``torch.func`` runs."""
-        return array.device.type != "meta" and not _traced()
+        return not (array.is_meta or _traced())
 
     def is_floating(self, array: Array) -> bool:
         """PyTorch's own test."""
