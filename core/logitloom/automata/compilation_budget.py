@@ -73,7 +73,7 @@ class _Limit:
     """The block of :func:`at_most`.
 
     Args:
-        seconds: seconds from the begin of the block on.
+        seconds: seconds from the beginning of the block on.
 
     Attributes:
         deadline: of the block, or of an outer block if that one is earlier, on the clock of the thread.

@@ -141,7 +141,10 @@ class ManyParts(tuple[Formula, ...]):
         return self._indices({place for name in names for place in self._mentioning.get(name, ())})
 
     def allowing(self, name: str) -> Sequence[int]:
-        """The indices of the parts that may hold of an object with a member, ascending; of all if few list members."""
+        """The indices of the parts that may be true of an object with a member, ascending.
+
+        Where most parts may allow any member, these are the indices of all parts.
+        """
         self._look_at_parts()
         if 2 * len(self._allowing.get(None, ())) > len(self):
             return range(len(self))
@@ -166,7 +169,7 @@ class ManyParts(tuple[Formula, ...]):
         """The parts after those at some indices are replaced by others, which mention no name that these do not."""
         self._look_at_parts()
         parts, places = list(self), list(self._places)
-        # Places among the changed parts of those about which nothing is known.
+        # For each of the changed parts, whether it may add something at the end of an object.
         open_ones = None if self.unsure is None else frozenset(self.unsure)
         unsure = None if open_ones is None else [index in open_ones for index in range(len(self))]
         for index in sorted(by, reverse=True):
@@ -209,10 +212,10 @@ def _listed_members(formula: Formula) -> Iterable[str | None]:
 
 
 def after_name(formula: Formula, name: str | None) -> Formula:
-    """A formula without the alternatives that allow no member with a name, which has come; ``None``: unchanged.
+    """A formula after a member with a name has come, without the alternatives that do not allow the member.
 
-    Of many alternatives with ``additionalProperties: false`` these are nearly all. To find the others takes no longer
-    where there are more alternatives.
+    Of many alternatives with ``additionalProperties: false`` few allow the member. To find these few takes no longer
+    where there are more alternatives. Without a name the formula stays as it is.
     """
     if name is None or isinstance(formula, bool):
         return formula
