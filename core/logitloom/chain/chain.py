@@ -92,8 +92,6 @@ class Chain:
         self.needs: frozenset[str] = frozenset().union(*(link.declared("needs") for link in self.links))
         self.guided: bool = any(link.declared("stage") == "guidance" for link in self.links)
         self.branches: int = max((link.declared("branches") for link in self.links), default=1)
-        #: The joint effect of the processors on a row.
-        self.effect = Effect.of(link.effect for link in self.links)
         self.compilable: bool = all(link.declared("compilable") for link in self.links)
         self.sees_every_step: bool = any(link.sees_every_step for link in self.links)
         self._tracked = positions.tracked(self.needs)
@@ -144,6 +142,11 @@ class Chain:
         self._plan: Segment = planned(self._whole, loops=loops) if shortened else self._whole
 
     # -- what the chain is ---------------------------------------------------------------------------
+
+    @functools.cached_property
+    def effect(self) -> Effect:
+        """The joint effect of the processors on a row."""
+        return Effect.of(link.effect for link in self.links)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -169,8 +169,8 @@ class Dfa:
     @cached_property
     def is_empty(self) -> bool:
         """Whether no text is accepted."""
-        if self._known_trim:
-            return not self.accepting[self.start] and max(self.row_list(self.start)) < 0
+        if self._known_trim:  # from each state a text can be completed, unless there is none
+            return not self.accepting.any()
         return not bool(ends_reachable(self.next, self.accepting)[self.start])
 
     def trimmed(self) -> Dfa:

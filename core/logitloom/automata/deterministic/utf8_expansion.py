@@ -56,7 +56,6 @@ class Utf8Expansion:
                 block = by_targets[targets] = len(self._bases)
                 self._bases.append(base)
                 base += alike or len(self._shape(targets)[0].nodes)
-                tracker.check_states(base)
             block_of.append(block)
         self.states = base
         self._block_of = block_of
