@@ -123,6 +123,25 @@ def test_alternatives_without_a_tag_are_not_compared_with_one_another(more: dict
     assert found[1] <= 5 * found[0]
 
 
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+def test_names_that_may_follow_are_not_compared_with_one_another(keyword: str) -> None:
+    found = []
+    for count in (30, 120):
+        shared = {"id": WHOLE, "name": WHOLE}
+        branches = [{"properties": {**shared, name: WHOLE}, "required": ["id", name]} for name in names(count)]
+        automaton = SchemaAutomaton(compile_schema({"type": "object", keyword: branches}))
+        begun = automaton.read(automaton.start(), b'{"id":1')
+        assert begun is not None
+        events: list[str] = []
+        sys.setprofile(lambda frame, event, _, events=events: events.append(event))
+        try:
+            assert automaton.read(begun, b',"name') is not None
+        finally:
+            sys.setprofile(None)
+        found.append(events.count("call"))
+    assert found[1] <= 5 * found[0]
+
+
 def test_one_of_many_objects_is_completed_without_an_automaton_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, content = [], Satisfiability.content
     monkeypatch.setattr(Satisfiability, "content", lambda *given: asked.append(given) or content(*given))

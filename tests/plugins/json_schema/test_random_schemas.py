@@ -15,6 +15,8 @@ from logitloom.errors import BudgetExceeded, UnsupportedSchema
 from logitloom_plugins.json_schema.folds.machine import accepts
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.members import Member
+from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from tests.plugins.json_schema.random_texts import random_text
 from tests.plugins.json_schema.serialisation import serialise
 
@@ -305,3 +307,35 @@ def test_verdicts_of_lists_of_objects(seed: int) -> None:
         others = [{name: rnd.choice(TAGS) for name in names[: rnd.randint(2, 3)]} for _ in range(20)]
         for sample in [*listed, *others]:
             assert accepts(machine, serialise(machine, sample)) == judge.is_valid(sample), (listed, sample)
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+@pytest.mark.parametrize("seed", range(3))
+def test_objects_that_may_be_closed_after_a_member_are_seen_without_their_frames(
+    keyword: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rnd, seen, may_end_after = random.Random(seed), [0, 0], Satisfiability.may_end_after
+
+    def compared(values: Satisfiability, member: Member[Satisfiability, Any]) -> bool:
+        for truth in values.answers(member.demand):
+            frame = member.after(values, truth)
+            if member.demand.extras:
+                may_end = frame is not None and values.end(frame) is not None
+                assert member.may_end(truth) == may_end, given
+                seen[may_end] += 1
+        return may_end_after(values, member)
+
+    monkeypatch.setattr(Satisfiability, "may_end_after", compared)
+    every = [f"{letter}{number}" for letter in "abcd" for number in range(5)]
+    for _ in range(12):
+        branches = [tagged(rnd) if rnd.random() < 0.3 else untagged(rnd, every) for _ in range(rnd.randint(4, 12))]
+        given: dict[str, Any] = {keyword: branches}
+        if rnd.random() < 0.3:
+            given = {"type": "object", "not": {keyword: branches}, "anyOf": [untagged(rnd, every) for _ in range(9)]}
+        try:
+            machine = compile_schema(given, SchemaOptions(formats="annotate"), Budget(states=20_000, seconds=5.0))
+        except (BudgetExceeded, UnsupportedSchema):
+            continue
+        for _ in range(4 if machine.satisfiable else 0):
+            random_text(machine, rnd)
+    assert min(seen) > 20

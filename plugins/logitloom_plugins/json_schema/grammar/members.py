@@ -87,17 +87,25 @@ class Member(Generic[Plans, Container]):
         demand: the constraint on the value of the member.
         after: a function that gets the maker of plans and the truth vector of the value, and returns the frame after
             the member; ``None`` if the container could not be completed.
+        may_end: whether the container may be closed right after a value with a truth vector, where that is found
+            without the frame; ``False`` says nothing.
 
     Attributes:
         reached: by truth vector that values of the member can have the frame after the member; ``None`` until they are
             certain.
     """
 
-    __slots__ = ("after", "demand", "reached")
+    __slots__ = ("after", "demand", "may_end", "reached")
 
-    def __init__(self, demand: ValueConstraint, after: Callable[[Plans, TruthVector], Container | None]) -> None:
+    def __init__(
+        self,
+        demand: ValueConstraint,
+        after: Callable[[Plans, TruthVector], Container | None],
+        may_end: Callable[[TruthVector], bool] = lambda truth: False,
+    ) -> None:
         self.demand = demand
         self.after = after
+        self.may_end = may_end
         self.reached: dict[TruthVector, Container] | None = None
 
 
@@ -144,11 +152,16 @@ def settled(
     return new, soft, tuple([substitute(after_name(extra, name), value, names) for extra in frame.extras])
 
 
-def answer(frame: OpenFrame, truth: Callable[[Atom], bool]) -> TruthVector | None:
-    """The truth vector of a frame that ends with a given truth of its atoms; ``None`` if the frame must not end so."""
-    if not holds_at_end(frame.soft, truth):
+def answer(
+    frame: OpenFrame, truth: Callable[[Atom], bool], names: Names = (), name: str | None = None
+) -> TruthVector | None:
+    """The truth vector of a frame that ends with a given truth of its atoms; ``None`` if the frame must not end so.
+
+    ``names`` are as for :func:`.holds_at_end`. ``name`` is that of a member that has come since.
+    """
+    if not holds_at_end(after_name(frame.soft, name), truth, names):
         return None
-    found = tuple([holds_at_end(extra, truth) for extra in frame.extras]) if frame.extras else ()
+    found = tuple([holds_at_end(after_name(extra, name), truth, names) for extra in frame.extras])
     return found if found in frame.wanted else None
 
 

@@ -144,7 +144,10 @@ class SchemaGrammar:
 
     def leads_on(self, member: Member[Satisfiability, Container]) -> bool:
         """Whether some value of a member leaves a container that can be completed."""
-        frames, values = self.values.after(member).values(), self.values
+        values = self.values
+        if member.reached is None and values.may_end_after(member):
+            return True
+        frames = values.after(member).values()
         return any(map(values.lives, sorted(frames, key=values.effort) if len(frames) > 1 else frames))
 
     def after_member(self, member: Member[Satisfiability, Container], layout: Layout) -> Return:

@@ -524,6 +524,7 @@ def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
     return Member(
         ValueConstraint(must, tuple(effects.asked)),
         lambda plans, truth: _settled(plans, frame, position, count, missing, effects.after(truth), (None, name), name),
+        lambda truth: _end(frame, position, count, missing, effects.after(truth), (None, name), name) is not None,
     )
 
 
@@ -556,19 +557,40 @@ def member_effects(frame: ObjectFrame, key: Label, count: int) -> Effects:
 
 def end_object(frame: ObjectFrame) -> TruthVector | None:
     """The truth vector of an object that is closed now; ``None`` if it must not be closed."""
+    return _end(frame, frame.position, frame.length, frame.missing)
+
+
+def _end(
+    frame: ObjectFrame,
+    position: int,
+    count: int,
+    missing: frozenset[str],
+    value: Callable[[Atom], Formula] | None = None,
+    names: Names = (),
+    name: str | None = None,
+) -> TruthVector | None:
+    """The truth vector of an object that is closed now, or after one more member; arguments as for :func:`_settled`."""
     plan = frame.plan
-    if frame.missing or (plan.required and plan.required[-1] >= frame.position):
-        return None
-    if plan.least > max(frame.length, 0):
+    if missing or (plan.required and plan.required[-1] >= position) or plan.least > max(count, 0):
         return None
 
     def truth(atom: Atom) -> bool:
         if atom[0] == "req":
             return False
         if atom[0] == "minp":
-            return bool(frame.length >= atom[1])
+            return bool(count >= atom[1])
         if atom[0] == "?":
             return holds_at_end(Selection.of(atom).whole, truth)
         return True
 
-    return answer(frame, truth)
+    if value is None:
+        return answer(frame, truth)
+    replaced = value
+
+    def truth_after(atom: Atom) -> bool:
+        found = replaced(atom)
+        if found is atom and atom[0] == "?":
+            return holds_at_end(Selection.of(atom).whole, truth_after)
+        return holds_at_end(found, truth)
+
+    return answer(frame, truth_after, names, name)

@@ -553,6 +553,10 @@ class Satisfiability:
     def _frames_after(self, member: Member[Satisfiability, Container] | None) -> Inquiry[list[Container]]:
         return [] if member is None else [*(yield from self._after(member)).values()]
 
+    def may_end_after(self, member: Member[Satisfiability, Container]) -> bool:
+        """Whether a container may be closed right after some value of a member, if that is seen without its frame."""
+        return any(map(member.may_end, self.answers(member.demand)))
+
     def after(self, member: Member[Satisfiability, Container]) -> dict[TruthVector, Container]:
         """By truth vector that values of a member can have the frame after it."""
         return member.reached if member.reached is not None else self._answered(self._after(member))

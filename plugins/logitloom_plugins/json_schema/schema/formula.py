@@ -471,8 +471,11 @@ def substitute(formula: Formula, value: Callable[[Atom], Formula], names: Names 
             changed[index] = result
     if not changed:
         return formula
-    if names is not None and isinstance(parts, ManyParts) and kind != "1":
-        return _replaced(kind, parts, changed, neutral)
+    if names is not None and isinstance(parts, ManyParts):
+        if kind != "1":
+            return _replaced(kind, parts, changed, neutral)
+        if True not in changed.values():
+            return _of_parts(kind, parts.changed({at: [new] if new else () for at, new in changed.items()}), neutral)
     return connected([changed.get(index, part) for index, part in enumerate(parts)])
 
 
@@ -509,25 +512,28 @@ def without_parts(formula: Formula, indices: Iterable[int]) -> Formula:
 _CONNECTED: Final = {"&": (conjunction, True), "|": (disjunction, False), "1": (exactly_one, False)}
 
 
-def holds_at_end(formula: Formula, truth: Callable[[Atom], bool]) -> bool:
+def holds_at_end(formula: Formula, truth: Callable[[Atom], bool], names: Names = ()) -> bool:
     """Whether a formula holds of an object or array that ends.
 
     Args:
         formula: what is left of it.
-        truth: of atoms and selections; of an atom about one member, which has not come, always the same.
+        truth: of atoms and selections; of an atom about one member always the same, as long as the member has not come.
+        names: of the members that have come; ``None``: atoms about no certain member may have another truth, too.
     """
     if isinstance(formula, bool):
         return formula
     kind = formula[0]
     if kind == "!":
-        return not holds_at_end(formula[1], truth)
+        return not holds_at_end(formula[1], truth, names)
     if kind == "?" or kind not in _OPERATORS:
         return bool(truth(formula))
     parts: tuple[Formula, ...] = formula[1]
     neutral = bool(kind == "&")
     many = parts if isinstance(parts, ManyParts) else None
-    asked = parts if many is None or many.unsure is None else [many[index] for index in many.unsure]
-    others = [found for found in (holds_at_end(part, truth) for part in asked) if found is not neutral]
-    if many is not None and not others and not many.concerned(None):
+    asked: Iterable[Formula] = parts
+    if many is not None and many.unsure is not None:
+        asked = [many[index] for index in {*many.unsure, *(many.concerned(*names) if names else ())}]
+    others = [found for found in (holds_at_end(part, truth, names) for part in asked) if found is not neutral]
+    if many is not None and not names and not others and not many.concerned(None):
         many.unsure = ()
     return len(others) == 1 if kind == "1" else bool(others) is not neutral
