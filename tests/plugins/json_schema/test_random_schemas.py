@@ -274,6 +274,9 @@ def test_verdicts_of_many_alternatives_without_a_tag(keyword: str, seed: int) ->
             given = {"type": "object", "not": {"oneOf": branches}, "anyOf": [untagged(rnd, every) for _ in range(9)]}
         elif rnd.random() < 0.5:
             given["properties"] = untagged(rnd, every)["properties"]
+            if rnd.random() < 0.4:
+                given = {**given, "type": "object", "additionalProperties": False}
+                given["properties"] |= {name: True for branch in branches for name in branch["properties"]}
         judge = jsonschema.Draft202012Validator(given)
         try:
             machine = compile_schema(given, SchemaOptions(integers="any"), Budget(states=20_000, seconds=5.0))
@@ -291,6 +294,19 @@ def test_verdicts_of_many_alternatives_without_a_tag(keyword: str, seed: int) ->
             if text is not None and not re.search(rb"[0-9]{16}", text):
                 assert judge.is_valid(json.loads(text)), (given, text)
     assert min(judged) > 15
+
+
+def test_a_member_that_excludes_all_but_one_alternative_is_searched_for() -> None:
+    whole = {"type": "integer"}
+    given = {"type": "object", "required": ["a", "c"], "additionalProperties": False}
+    given["properties"] = {"a": whole, "b": whole, "c": whole}
+    closed = [
+        {"properties": {"a": whole, "c": whole, f"d{at}": whole}, "additionalProperties": False} for at in range(9)
+    ]
+    machine = compile_schema({**given, "oneOf": [*closed, {"required": ["c"]}]})
+    assert machine.satisfiable
+    assert accepts(machine, '{"a":1,"b":1,"c":1}')
+    assert not accepts(machine, '{"a":1,"c":1}')
 
 
 @pytest.mark.parametrize("seed", range(6))

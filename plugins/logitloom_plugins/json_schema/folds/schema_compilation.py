@@ -43,7 +43,7 @@ _CHECKED = ("null", "number", "string", "array", "object")
 #: Atoms that ask nothing of the values of members and items.
 _COUNTED: Final = frozenset(("req", "minp", "maxp", "mini", "maxi"))
 #: The most states of one object or array that are visited to find out whether there are too many alternatives.
-_FIRST_FRAMES: Final = 16
+_FIRST_FRAMES: Final = 2
 #: The most characters of a message that list keywords.
 _MOST_TOLD: Final = 320
 _NOT_DISTINCT: Final = (

@@ -21,7 +21,6 @@ from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     Names,
     Selection,
-    after_name,
     atoms,
     holds_at_end,
     of_one_member,
@@ -133,35 +132,34 @@ def settled(
     value: Callable[[Atom], Formula],
     hard_kinds: frozenset[str],
     names: Names | None = None,
-    name: str | None = None,
+    before: Formula | None = None,
 ) -> tuple[tuple[Atom, ...], Formula, tuple[Formula, ...]] | None:
     """A frame's soft and extra formulas after ``value`` is substituted for their atoms.
 
     Conjuncts of the soft formula about one member become hard. ``None`` if the soft formula becomes false.
-    ``names`` are those of the atoms that may be replaced, default: all. ``name`` is that of a member that has come.
+    ``names`` are those of the atoms that may be replaced, default: all. ``before`` is as for :func:`split`, default:
+    the soft formula.
 
     Returns:
         The new hard atoms, the soft formula, and the extra formulas.
     """
-    soft = substitute(after_name(frame.soft, name), value, names)
+    soft = substitute(frame.soft, value, names)
     if soft is False:
         return None
-    hard, soft = split(soft, hard_kinds, frame.soft)
-    before = frozenset(frame.plan.hard) if len(hard) > _FEW else frame.plan.hard
-    new = tuple([atom for atom in hard if atom not in before])
-    return new, soft, tuple([substitute(after_name(extra, name), value, names) for extra in frame.extras])
+    hard, soft = split(soft, hard_kinds, frame.soft if before is None else before)
+    present = frozenset(frame.plan.hard) if len(hard) > _FEW else frame.plan.hard
+    new = tuple([atom for atom in hard if atom not in present])
+    return new, soft, tuple([substitute(extra, value, names) for extra in frame.extras])
 
 
-def answer(
-    frame: OpenFrame, truth: Callable[[Atom], bool], names: Names = (), name: str | None = None
-) -> TruthVector | None:
+def answer(frame: OpenFrame, truth: Callable[[Atom], bool], names: Names = ()) -> TruthVector | None:
     """The truth vector of a frame that ends with a given truth of its atoms; ``None`` if the frame must not end so.
 
-    ``names`` are as for :func:`.holds_at_end`. ``name`` is that of a member that has come since.
+    ``names`` are as for :func:`.holds_at_end`.
     """
-    if not holds_at_end(after_name(frame.soft, name), truth, names):
+    if not holds_at_end(frame.soft, truth, names):
         return None
-    found = tuple([holds_at_end(after_name(extra, name), truth, names) for extra in frame.extras])
+    found = tuple([holds_at_end(extra, truth, names) for extra in frame.extras]) if frame.extras else ()
     return found if found in frame.wanted else None
 
 

@@ -135,8 +135,9 @@ class SchemaGrammar:
             if frame.only_hard and not frame.tracked and not plan.counts:
                 known = plan.next_keys(self.values, frame.position)
             else:
-                known = 0
-                for label, member in objects.next_members(self.values, frame):
+                chosen = None if frame.tracked else objects.with_last_alternatives(self.values, frame)
+                known = self.key_mask(chosen) if chosen is not None and self.values.lives(chosen) else 0
+                for label, member in objects.next_members(self.values, frame, known):
                     if self.leads_on(member):
                         known |= plan.keys.bit.get(label, 0)
             self._masks[frame] = known

@@ -369,11 +369,11 @@ def _settled(
     missing: frozenset[str],
     value: Callable[[Atom], Formula],
     names: Names,
-    name: str | None = None,
+    before: Formula | None = None,
 ) -> ObjectFrame | None:
     """The frame after ``value`` is substituted for the atoms of its formulas; ``None`` if it cannot be satisfied."""
     plan = frame.plan
-    rest = settled(frame, value, _OBJECT_HARD, names, name)
+    rest = settled(frame, value, _OBJECT_HARD, names, before)
     if rest is None:
         return None
     new, soft, extras = rest
@@ -450,14 +450,14 @@ def _skipped(
     return frames[target - frame.position] if target - frame.position < len(frames) else None
 
 
-def next_members(plans: ObjectPlans, frame: ObjectFrame) -> Iterator[tuple[Label, ObjectMember]]:
-    """Yield the keys that can come next, each with its member."""
+def next_members(plans: ObjectPlans, frame: ObjectFrame, known: int = 0) -> Iterator[tuple[Label, ObjectMember]]:
+    """Yield the keys that can come next, each with its member; not those of which ``known`` has the bits."""
     plan, (frames, _) = frame.plan, frame.plan.known(frame)
     for at in range(frame.position, len(plan.names)):
         label: Label = "name", plan.names[at]
         if _skipped(plans, frame, at, frames) is None:
             return
-        found = member(plans, frame, label)
+        found = None if plan.keys.bit.get(label, 0) & known else member(plans, frame, label)
         if found is not None:
             yield label, found
     if _skipped(plans, frame, len(plan.names), frames) is not None:
@@ -520,12 +520,23 @@ def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
     if frame.only_hard:
         following = ObjectFrame(plan, position, count, missing, *frame[4:])
         return Member(ValueConstraint(must), lambda plans, truth: following)
-    effects = member_effects(frame, key, count)
+    allowing = with_member_allowed(frame, name)
+    effects, names = member_effects(allowing, key, count), (None, name)
     return Member(
         ValueConstraint(must, tuple(effects.asked)),
-        lambda plans, truth: _settled(plans, frame, position, count, missing, effects.after(truth), (None, name), name),
-        lambda truth: _end(frame, position, count, missing, effects.after(truth), (None, name), name) is not None,
+        lambda plans, truth: _settled(
+            plans, allowing, position, count, missing, effects.after(truth), names, before=frame.soft
+        ),
+        lambda truth: _end(allowing, position, count, missing, effects.after(truth), names) is not None,
     )
+
+
+def with_member_allowed(frame: ObjectFrame, name: str | None) -> ObjectFrame:
+    """The frame without the alternatives that do not allow a member with a name; see :func:`.after_name`."""
+    if name is None:
+        return frame
+    extras = tuple([after_name(extra, name) for extra in frame.extras])
+    return frame._replace(soft=after_name(frame.soft, name), extras=extras)
 
 
 def _count_limit(frame: ObjectFrame) -> int:
@@ -535,9 +546,15 @@ def _count_limit(frame: ObjectFrame) -> int:
 
 
 def member_effects(frame: ObjectFrame, key: Label, count: int) -> Effects:
-    """The effects of a member on the soft and extra formulas; ``count`` is the number of members including it."""
+    """The effects of a member on the soft and extra formulas.
+
+    Args:
+        frame: the object, without the alternatives that do not allow the member.
+        key: of the member.
+        count: the number of members including it.
+    """
     plan, name = frame.plan, key[1] if key[0] == "name" else None
-    effects = Effects([after_name(formula, name) for formula in frame.open_formulas], name, (None, name))
+    effects = Effects(frame.open_formulas, name, (None, name))
     for atom in effects.atoms:
         kind = atom[0]
         if kind == "?":
@@ -567,7 +584,6 @@ def _end(
     missing: frozenset[str],
     value: Callable[[Atom], Formula] | None = None,
     names: Names = (),
-    name: str | None = None,
 ) -> TruthVector | None:
     """The truth vector of an object that is closed now, or after one more member; arguments as for :func:`_settled`."""
     plan = frame.plan
@@ -593,4 +609,4 @@ def _end(
             return holds_at_end(Selection.of(atom).whole, truth_after)
         return holds_at_end(found, truth)
 
-    return answer(frame, truth_after, names, name)
+    return answer(frame, truth_after, names)

@@ -548,7 +548,10 @@ class Satisfiability:
 
     def _matters(self, frame: ObjectFrame, key: Label) -> bool:
         """Whether a member with the given key can change the soft formula, the extra formulas or the count."""
-        return frame.length >= 0 or bool(objects.member_effects(frame, key, frame.length).of)
+        if frame.length >= 0:
+            return True
+        allowing = objects.with_member_allowed(frame, key[1] if key[0] == "name" else None)
+        return allowing != frame or bool(objects.member_effects(allowing, key, frame.length).of)
 
     def _frames_after(self, member: Member[Satisfiability, Container] | None) -> Inquiry[list[Container]]:
         return [] if member is None else [*(yield from self._after(member)).values()]
