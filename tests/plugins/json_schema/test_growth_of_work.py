@@ -142,6 +142,50 @@ def test_names_that_may_follow_are_not_compared_with_one_another(keyword: str) -
     assert found[1] <= 5 * found[0]
 
 
+def modes(count: int) -> dict[str, Any]:
+    """Each mode requires a member that all other modes forbid; the mode is declared last."""
+    listed = [f"mode{at}" for at in range(count)]
+    conditions = [
+        {
+            "if": {"properties": {"mode": {"const": mode}}},
+            "then": {"required": [name], "properties": {name: {"minimum": 1}}},
+            "else": {"properties": {name: False}},
+        }
+        for mode, name in zip(listed, names(count), strict=True)
+    ]
+    properties = {**dict.fromkeys(names(count), WHOLE), "mode": {"enum": listed}}
+    return {"type": "object", "properties": properties, "required": ["mode"], "allOf": conditions}
+
+
+def test_members_that_exclude_one_another_are_not_combined() -> None:
+    found = []
+    for count in (12, 24):
+        machine = read_along(modes(count), {"name3": 1, "mode": "mode3"})
+        found.append(machine.values._work)
+        assert not accepts(machine, '{"name3":1,"mode":"mode4"}')
+        assert not accepts(machine, '{"name3":1,"name4":1,')
+    assert found[1] <= 3 * found[0]
+
+
+def test_references_to_one_subschema_are_looked_at_once() -> None:
+    found = []
+    for count in (40, 160):
+        operations = [
+            {"properties": {name: {"type": "array", "items": {"$ref": "#/$defs/e"}}}, "required": [name]}
+            for name in names(count)
+        ]
+        objects_of = [{"type": "object", "additionalProperties": False, **each} for each in operations]
+        events: list[str] = []
+        sys.setprofile(lambda frame, event, _, events=events: events.append(event))
+        try:
+            machine = compile_schema({"$defs": {"e": {"anyOf": [WHOLE, *objects_of]}}, "$ref": "#/$defs/e"})
+        finally:
+            sys.setprofile(None)
+        found.append(events.count("call"))
+        assert accepts(machine, '{"name3":[1,{"name4":[]}]}')
+    assert found[1] <= 5 * found[0]
+
+
 def test_one_of_many_objects_is_completed_without_an_automaton_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, content = [], Satisfiability.content
     monkeypatch.setattr(Satisfiability, "content", lambda *given: asked.append(given) or content(*given))

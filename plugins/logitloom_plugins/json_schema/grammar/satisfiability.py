@@ -25,6 +25,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     Formula,
     conjunction,
     is_atom,
+    listed,
     only_listed,
     parts_of,
     substitute,
@@ -337,7 +338,7 @@ class Satisfiability:
             if len(found) == everything:
                 break
             formulas = self.of_type(demand, kind)
-            if not formulas:
+            if not formulas or listed(parts_of(formulas[0]), "any") == frozenset():
                 continue
             if kind == "string":
                 found |= self.content(formulas).found
@@ -417,6 +418,8 @@ class Satisfiability:
         if isinstance(frame, ObjectFrame):
             if self.end(frame) is not None:
                 return True, True
+            if not (yield from self._has_required(frame)):
+                return False, False
             chosen = objects.with_last_alternatives(self, frame)
             if chosen is not None and (yield from chosen.plan.has_values(chosen.position, chosen.missing)):
                 return True, True
@@ -435,6 +438,9 @@ class Satisfiability:
                     way = way_to[way]
                 return True, True
             self._count_work("open objects and arrays")
+            # Names that have come, or have not, may leave no value for a name that must come.
+            if current.plan is not frame.plan and not (yield from self._has_required(current)):
+                continue
             found = yield from self._following(current)
             # The search goes on with the last frame. That is the one after a name that is left out, because searches
             # from other frames meet it, too; while members are too few, it is one after a member.
@@ -446,6 +452,12 @@ class Satisfiability:
         if not self._solution.unsure:
             self._known.update(dict.fromkeys(way_to, False))
         return False, False
+
+    def _has_required(self, frame: Frame) -> Inquiry[bool]:
+        """Whether there is a value for each name that must still come in an object; of an array ``True``."""
+        if isinstance(frame, ArrayFrame):
+            return True
+        return (yield from frame.plan.has_values(frame.position, frame.missing))
 
     def _is_closed_soon(self, frame: ObjectFrame) -> Inquiry[bool]:
         """Whether an object may be closed after those names alone that must come if all before them are left out.

@@ -535,7 +535,7 @@ class Keywords:
             return schema
         if schema == {}:
             return True
-        return ("s", self.document.child(node, schema, relative))
+        return ("s", self.document.meant(self.document.child(node, schema, relative)))
 
     def number(self, node: SchemaNode, keyword: str) -> Decimal | None:
         """The value of a keyword that must be a number; ``None`` without it."""

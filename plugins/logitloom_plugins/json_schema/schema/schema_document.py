@@ -265,6 +265,20 @@ class Document:
         node = parent.below(schema, relative)
         return self.number(node) if node.base == parent.base else self._entered(parent.scope, node)
 
+    def meant(self, number: int) -> int:
+        """The node that a node without any keyword but ``$ref`` refers to; of other nodes the number itself."""
+        seen = {number}
+        while True:
+            node = self.nodes[number]
+            if not isinstance(node.schema, dict) or node.schema.keys() != {"$ref"}:
+                return number
+            if not isinstance(node.schema["$ref"], str):
+                return number
+            number = self.references(node)[0]
+            if number in seen:  # a circle, which has no meaning
+                return number
+            seen.add(number)
+
     def made(self, parent: SchemaNode, schema: JSONValue, relative: str) -> int:
         """The number of a schema that stands for part of another one, and is in no document itself."""
         self._made.append(schema)
