@@ -94,7 +94,7 @@ class Member(Generic[Plans, Container]):
             certain.
     """
 
-    __slots__ = ("after", "demand", "may_end", "reached")
+    __slots__ = ("_after", "_frames", "demand", "may_end", "reached")
 
     def __init__(
         self,
@@ -103,9 +103,16 @@ class Member(Generic[Plans, Container]):
         may_end: Callable[[TruthVector], bool] = lambda truth: False,
     ) -> None:
         self.demand = demand
-        self.after = after
+        self._after = after
+        self._frames: dict[TruthVector, Container | None] = {}
         self.may_end = may_end
         self.reached: dict[TruthVector, Container] | None = None
+
+    def after(self, plans: Plans, truth: TruthVector) -> Container | None:
+        """The frame after the member, whose value has a truth vector; ``None`` if it could not be completed."""
+        if truth not in self._frames:
+            self._frames[truth] = self._after(plans, truth)
+        return self._frames[truth]
 
 
 def split(must: Formula, hard_kinds: frozenset[str], before: Formula = True) -> tuple[tuple[Atom, ...], Formula]:
