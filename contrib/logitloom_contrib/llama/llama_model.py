@@ -110,8 +110,11 @@ class LlamaModel:
     def _prepare(self) -> None:
         # Compiled piece by piece: all layers share one compiled function, so compiling is quick.
         prepare = self.backend.compile if not self._in_place else lambda function: function
-        self._run_begin, self._run_end = prepare(self._begin), prepare(self._end)
-        self._run_place, self._run_layer = prepare(self._place), prepare(self._replacing_layer)
+        # Methods of a model without weights: those of the model itself would keep its weights in a reference cycle.
+        bare = object.__new__(LlamaModel)
+        bare.config, bare.backend, bare.dtype = self.config, self.backend, self.dtype
+        self._run_begin, self._run_end = prepare(bare._begin), prepare(bare._end)
+        self._run_place, self._run_layer = prepare(bare._place), prepare(bare._replacing_layer)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the compiled functions, which are compiled again in the other process."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -198,3 +200,15 @@ def test_a_model_goes_on_in_another_process(backend: Backend):
     for one in (model, model.first_layers(2)):
         other = pickle.loads(pickle.dumps(one))
         np.testing.assert_array_equal(decode(other, tokens), decode(one, tokens))
+
+
+def test_a_model_that_is_dropped_frees_its_weights_at_once(backend: Backend):
+    model = random_model(backend)
+    model.forward(np.array([[1, 2, 3]], dtype=np.int32), model.empty_cache(1))
+    dropped = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert dropped() is None
+    finally:
+        gc.enable()
