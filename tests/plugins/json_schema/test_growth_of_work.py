@@ -11,6 +11,8 @@ from unittest import mock
 
 import pytest
 
+from logitloom import Vocabulary
+from logitloom.constraints import UNKNOWN
 from logitloom_plugins.json_schema.folds.completion import member_texts, short_contents
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.different_items import items_before
@@ -23,6 +25,7 @@ from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.schema import formula
+from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 
 WHOLE = {"type": "integer"}
 
@@ -165,6 +168,23 @@ def test_members_that_exclude_one_another_are_not_combined() -> None:
         assert not accepts(machine, '{"name3":1,"mode":"mode4"}')
         assert not accepts(machine, '{"name3":1,"name4":1,')
     assert found[1] <= 3 * found[0]
+
+
+def test_the_bound_on_tokens_looks_at_no_members_that_exclude_one_another() -> None:
+    found = []
+    vocabulary = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    for count in (7, 14):
+        machine = compile_schema(modes(count))
+        constraint = SchemaConstraint(SchemaAutomaton(machine), vocabulary)
+        state = constraint.start()
+        for byte in b'{"name0":':
+            following = constraint.advance(state, 1 + byte)
+            assert following is not None
+            state = following
+        while constraint.most_after(state) == UNKNOWN:
+            pass
+        found.append(machine.values._work)
+    assert found[1] <= 6 * found[0]
 
 
 def test_references_to_one_subschema_are_looked_at_once() -> None:

@@ -520,18 +520,27 @@ class Satisfiability:
             self.tracker.check_states(self._work, what)
 
     def explored(self, frame: Frame) -> Iterator[Frame]:
-        """Yield the frames that are reachable from a frame, breadth-first, beginning with the frame itself."""
+        """Yield the frames that are reachable from a frame and can be completed, breadth-first; first the frame."""
         queue = [frame]
         seen = {frame}
         for current in queue:
-            yield current
-            queue += self._answered(self._new_frames(current, seen))
+            # After a frame that cannot be completed there are as many more of them as combinations of members.
+            if self.lives(current):
+                yield current
+                queue += self._answered(self._new_frames(current, seen))
 
     def _new_frames(self, frame: Frame, seen: set[Frame]) -> Inquiry[list[Frame]]:
-        """The frames after a frame that have not been seen, which they are now."""
+        """The frames after a frame that have not been seen, which they are now.
+
+        Those with a name that must come and has no value are left out.
+        """
         self._count_work("open objects and arrays")
-        found = [each for each in dict.fromkeys((yield from self._following(frame))) if each not in seen]
-        seen.update(found)
+        found = []
+        for following in (yield from self._following(frame)):
+            if following not in seen:
+                seen.add(following)
+                if following.plan is frame.plan or (yield from self._has_required(following)):
+                    found.append(following)
         return found
 
     def _following(self, frame: Frame) -> Inquiry[list[Frame]]:

@@ -296,7 +296,9 @@ class PartTexts:
         """
         if len(all_contained(frame)) > 1:
             return [frame, frame._replace(soft=True)]
-        return filter(self._values.lives, [frame] if frame.only_hard else self._values.explored(frame))
+        if frame.only_hard:
+            return [frame] if self._values.lives(frame) else []
+        return self._values.explored(frame)
 
     def _is_scarce(self, frame: ObjectFrame) -> bool:
         """Whether the names that may come in an object can run out."""
