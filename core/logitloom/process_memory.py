@@ -1,13 +1,23 @@
-"""What a process remembers from one chain to the next, and work that is done as if nothing had been remembered."""
+"""What a process remembers from one chain to the next, and work that is done as if nothing had been remembered.
+
+A forked child remembers what its parent does. The threads of the parent do not go on in the child, so their locks and
+what they have half done are renewed there.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from functools import cached_property
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
-__all__ = ["forgotten_after", "made_here"]
+__all__ = ["ProcessLock", "forgotten_after", "made_here", "renewed_in_children"]
+
+T = TypeVar("T")
 
 
 class _Here(threading.local):
@@ -53,3 +63,72 @@ def made_here(owner: object) -> dict[Any, Any] | None:
         owner: the memory, which outlives the block.
     """
     return None if _HERE.made is None else _HERE.made.setdefault(id(owner), {})
+
+
+#: By objects that are in use, functions that a forked child calls with these objects.
+_RENEWED: Final[WeakKeyDictionary[Any, Callable[[Any], object]]] = WeakKeyDictionary()
+
+
+def renewed_in_children(owner: T, renew: Callable[[T], object]) -> None:
+    """Call a function of an object in each forked child, for as long as the object is in use.
+
+    Children call these functions in the order in which their parent named the objects.
+
+    Args:
+        owner: the object, which must not be referred to by the function.
+        renew: drops what refers to threads, and what threads may have half done.
+    """
+    _RENEWED[owner] = renew
+
+
+def _renew_all() -> None:
+    if sys.version_info < (3, 12):
+        for cached in _cached_properties():
+            cached.lock = _free(cached.lock)
+    for owner, renew in list(_RENEWED.items()):
+        renew(owner)
+
+
+def _cached_properties() -> Iterator[Any]:
+    """The cached properties of the library's classes, and of its plug-ins. Before Python 3.12 each has a lock."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("logitloom"):
+            for kind in [each for each in vars(module).values() if isinstance(each, type) and each.__module__ == name]:
+                yield from [each for each in vars(kind).values() if isinstance(each, cached_property)]
+
+
+def _free(lock: Any) -> Any:
+    """The lock, or another one if a thread of the parent holds it. The thread that forked may hold it itself."""
+    if not lock.acquire(blocking=False):
+        return threading.RLock()
+    lock.release()
+    return lock
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)
+
+
+class ProcessLock:
+    """A reentrant lock for ``with`` blocks. In a forked child no thread of the parent holds it.
+
+    What the lock guards must be usable wherever a thread is stopped, or be renewed, too.
+
+    Example:
+        >>> lock = ProcessLock()
+        >>> with lock, lock:
+        ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        renewed_in_children(self, ProcessLock._renew)
+
+    def _renew(self) -> None:
+        self._lock = _free(self._lock)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, wraps
-from threading import RLock
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from logitloom.arguments import ids, shown, whole
 from logitloom.errors import VocabularyError
-from logitloom.process_memory import made_here
+from logitloom.process_memory import ProcessLock, made_here
 
 __all__ = ["Vocabulary", "kept_with_vocabulary", "read_tokenizers_with", "vocabulary_of"]
 
@@ -206,7 +205,7 @@ def kept_with_vocabulary(
         ([0, 2], True)
     """
     kept: WeakKeyDictionary[Vocabulary, dict[Any, R]] = WeakKeyDictionary()
-    lock = RLock()
+    lock = ProcessLock()
 
     @wraps(function)
     def remembered(vocabulary: Vocabulary, /, *more: P.args, **named: P.kwargs) -> R:

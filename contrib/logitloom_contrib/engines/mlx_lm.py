@@ -11,7 +11,6 @@ call; if they are equal but for one more token, the state of the last call is us
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from logitloom import Array, Chain, ChainState, Context
 from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import InvalidContext, NeedsNotMet
+from logitloom.process_memory import ProcessLock
 from logitloom.rows import tree as row_state
 from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
@@ -124,7 +124,7 @@ class MlxProcessor(MadeAnew):
         self.chain, self.seed, self._max_length = chain, seed, max_length
         self._model, self._max_new_tokens = model, max_new_tokens
         self._more: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         #: Whether sequences take turns or go back, so that every call is read.
         contradicting = ForbiddenTokens(chain, RowEnds(frozenset(), frozenset()), {}).may_contradict
         self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or contradicting

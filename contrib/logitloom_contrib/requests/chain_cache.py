@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections import OrderedDict
@@ -22,7 +21,7 @@ from logitloom.engines import bind
 from logitloom.errors import BudgetExceeded, ChainDocumentError, GenerationError, LogitloomError
 from logitloom.host.loading import loading
 from logitloom.host.registry import load_plugin
-from logitloom.process_memory import forgotten_after
+from logitloom.process_memory import ProcessLock, forgotten_after
 from logitloom.processors import load
 from logitloom_contrib.requests.permissions import SAFE, Permissions
 from logitloom_contrib.requests.request_document import RequestDocument, RequestGuard, read
@@ -95,7 +94,7 @@ class ChainCache:
         self.permissions, self.vocabulary, self.vocab_size = permissions, vocabulary, vocab_size
         self.shared, self.engine = shared, engine
         self._entries: OrderedDict[str, CompiledChain | _RefusedChain] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -16,7 +16,6 @@ nothing.
 from __future__ import annotations
 
 import functools
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
@@ -28,6 +27,7 @@ from logitloom import Array, Chain, ChainState, Context
 from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import IllegalToken, InvalidContext
 from logitloom.generation.dead_ends import no_legal_token
+from logitloom.process_memory import ProcessLock
 from logitloom.rows import tree as row_state
 from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot, Ids
 from logitloom_contrib.row_tracking.calls import Call, CallMatch, Generation, RowOrigin, started
@@ -113,7 +113,7 @@ class RowTracker:
         self._known: OrderedDict[int, Generation] = OrderedDict()
         #: The newest call of all, where rows are not mixed.
         self._newest: Call | None = None
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         #: The rows of an engine that tells prompt lengths.
         self._mixed: Generation | None = None
         self._capacity = max_length or _SMALLEST_HISTORY

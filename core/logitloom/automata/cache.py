@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import unicodedata
 import warnings
 from collections import OrderedDict
@@ -30,7 +29,7 @@ from logitloom.automata.lift.token_automaton import TokenAutomaton, allowed_step
 from logitloom.automata.store.array_file import packed, unpacked, within
 from logitloom.contract import FINISHED, TokenTables
 from logitloom.errors import LogitloomWarning
-from logitloom.process_memory import made_here
+from logitloom.process_memory import ProcessLock, made_here
 from logitloom.rows.atomic_file import write_whole
 from logitloom.vocabulary import Vocabulary
 
@@ -68,7 +67,7 @@ class AutomatonCache:
         directory = directory if directory is not None else os.environ.get(CACHE_DIRECTORY_VARIABLE) or None
         self.directory = None if directory is None else Path(os.path.expanduser(directory))
         self._entries: OrderedDict[str, TokenAutomaton] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -9,7 +9,6 @@ Two ways of stepping, with equal results:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
@@ -27,6 +26,7 @@ from logitloom.errors import IllegalToken, InvalidSignature, NeedsNotMet
 from logitloom.host.entry_points import PluginName
 from logitloom.host.hookspecs import TextEnd
 from logitloom.masks.mask_row import MaskRow
+from logitloom.process_memory import ProcessLock
 from logitloom.processor import Processor
 from logitloom.rows import tree as row_state
 from logitloom.rows.tree import Rows
@@ -76,7 +76,7 @@ class ConstraintProcessor(Processor):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "_memories", {})
-        object.__setattr__(self, "_lock", threading.RLock())
+        object.__setattr__(self, "_lock", ProcessLock())
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The constraint over a vocabulary and a width of the logits; the constraints of the last few are kept.

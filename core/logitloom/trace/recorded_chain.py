@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -17,6 +16,7 @@ from logitloom.context import Context
 from logitloom.effect import Effect
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom.generation.sampled import Distributions, Sampled
+from logitloom.process_memory import ProcessLock
 from logitloom.processor import Processor
 from logitloom.rows.tree import Rows
 
@@ -139,7 +139,7 @@ class _DistributionRecorder(Processor):
 
     def __init__(self, limit: int, first: bool) -> None:
         self.limit, self.first = limit, first
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         self._steps = 0
         self._open: OrderedDict[int, Distributions] = OrderedDict()
         #: Rows as they stood, the newest last.

@@ -6,7 +6,6 @@ rules of the grammar, reads the same text as the engine and tells its shortest c
 
 from __future__ import annotations
 
-import threading
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata import array_ranges
 from logitloom.constraints import UNKNOWN, State, TokenSet, lift
+from logitloom.process_memory import ProcessLock
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.byte_rules import ByteRules
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar
@@ -55,7 +55,7 @@ class TokenCompletions:
         self._rules = ByteRules(grammar, _single_bytes(vocabulary))
         self._vocabulary, self._vocab_size = vocabulary, vocab_size
         self._begin()
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
 
     def _begin(self) -> None:
         self._recogniser = Recogniser(self._rules)

@@ -9,9 +9,6 @@ that its matcher has left: a copy that goes back.
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
-import weakref
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,6 +20,7 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.constraints import UNKNOWN, Constraint, State, TokenSet
 from logitloom.errors import BudgetExceeded, LogitloomError, StateMismatch, VocabularyError
+from logitloom.process_memory import ProcessLock, renewed_in_children
 from logitloom_plugins.grammars.completions import TokenCompletions
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar as ContextFree
 from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
@@ -35,8 +33,6 @@ _CAPACITY: Final = 128 << 20
 _MATCHER_BYTES: Final = 8 << 10
 _TOKEN_BYTES: Final = 64
 _PLACE_BYTES: Final = 320
-
-_ALL: weakref.WeakSet[MatcherConstraint] = weakref.WeakSet()
 
 
 class _Reader:
@@ -101,9 +97,10 @@ class MatcherConstraint(Constraint):
         #: Token sets by the bits of their masks, and by the tokens that were read.
         self._sets: dict[bytes, TokenSet] = self.memory.table("token sets")
         self._allowed: dict[TokensRead, TokenSet] = self.memory.table("token sets by text")
+        self._lock = ProcessLock()
         self._begin()
         self._unread()  # the engine's objections to the grammar are raised now
-        _ALL.add(self)
+        renewed_in_children(self, MatcherConstraint._begin)
 
     @property
     def fingerprint(self) -> bytes:
@@ -270,8 +267,7 @@ class MatcherConstraint(Constraint):
     # --- matchers -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # A forked child has a lock, threads and matchers of its own, because another thread may have held the lock.
-        self._lock = threading.RLock()
+        # A forked child has threads and matchers of its own: those of an engine do not live on there.
         self._buffer = np.zeros((0, self.words), dtype=np.int32)
         self.forget()
         self._first = None
@@ -388,13 +384,3 @@ def _tokens_read(state: State) -> TokensRead:
     if isinstance(state, TokensRead):
         return state
     raise StateMismatch(f"The state of a grammar is TokensRead, but got {state!r:.100}. Use Constraint.start.")
-
-
-def _begin_all() -> None:
-    for constraint in _ALL:
-        constraint._begin()
-
-
-if hasattr(os, "register_at_fork"):
-    # The threads of an engine do not live on in a forked child, which would wait for them for ever.
-    os.register_at_fork(after_in_child=_begin_all)

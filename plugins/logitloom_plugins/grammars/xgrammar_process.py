@@ -17,6 +17,7 @@ import threading
 from typing import IO, Any, Final
 
 from logitloom.errors import BudgetExceeded, UnsupportedGrammar
+from logitloom.process_memory import ProcessLock
 
 __all__ = ["Compiler", "compile_beside"]
 
@@ -39,7 +40,7 @@ class Compiler:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._tokenizer: str | None = None
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
 
     def compiled(self, grammar: str, tokenizer: str, seconds: float) -> str:
         """A compiled grammar.

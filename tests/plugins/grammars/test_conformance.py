@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import signal
 import threading
 from typing import Any
 
@@ -22,6 +20,7 @@ from logitloom_plugins.grammars.context_free import RuleChoice, pruned
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from tests.cases import examples
 from tests.core.automata.vocabularies import mixed, smollm2
+from tests.forks import forks, in_child
 from tests.oracles.walk import walked
 from tests.plugins.grammars.languages import (
     ENGINES,
@@ -282,32 +281,19 @@ def test_threads_do_not_disturb_each_other(engine: Any) -> None:
     assert len(found) == 3
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-@pytest.mark.filterwarnings(
-    "ignore:.*multi-threaded.*:DeprecationWarning",
-    # JAX, where an earlier test has imported it, warns of every fork.
-    "ignore:.*os.fork.*:RuntimeWarning",
-    "ignore:.*_at_fork.*:pytest.PytestUnraisableExceptionWarning",
-)
+@forks
 def test_a_forked_child_goes_on_with_what_its_parent_stepped(engine: Any) -> None:
     words = mixed()
     bound = bound_to(engine, RECURSIVE["brackets"][0], words)
     single = {token: i for i, token in reversed(list(enumerate(words.token_bytes)))}
     states = [follow(bound, [single[bytes([byte])] for byte in text]) for text in (b"(", b"([")]
-    expected = [members.listed(words.size).tolist() for members in bound.allowed_many(states)]
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)  # ends a child that waits for threads of its parent
-        with open(write, "wb") as pipe:
-            found = [members.listed(words.size).tolist() for members in bound.allowed_many(states)]
-            pipe.write(pickle.dumps((found, allowed(bound, bound.advance(states[0], single[b")"])))))
-        os._exit(0)
-    os.close(write)
-    with open(read, "rb") as pipe:
-        data = pipe.read()
-    assert os.waitpid(child, 0)[1] == 0
-    assert pickle.loads(data) == (expected, allowed(bound, bound.advance(states[0], single[b")"])))
+
+    def found() -> tuple[list[list[int]], list[int]]:
+        sets = [members.listed(words.size).tolist() for members in bound.allowed_many(states)]
+        return sets, allowed(bound, bound.advance(states[0], single[b")"]))
+
+    expected = found()
+    assert in_child(found) == expected
 
 
 @pytest.mark.parametrize("label", ["literal", "date", "empty"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from logitloom import Chain, Vocabulary
 from logitloom.engines import stop_strings
 from logitloom.errors import LogitloomError, NeedsNotMet
 from logitloom.host.registry import read_vocabulary
+from logitloom.process_memory import ProcessLock
 from logitloom_contrib.engines.vllm.shared_folder import shared_folder
 from logitloom_contrib.requests.chain_cache import ChainCache, CompiledChain
 from logitloom_contrib.requests.engine_constraints import require_agreement
@@ -50,7 +50,7 @@ class ServedEngine:
         self._environment = os.environ if environment is None else environment
         self._vocabulary = vocabulary
         self._chains: ChainCache | None = None
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
 
     @classmethod
     def of(cls, config: Any) -> ServedEngine:
@@ -202,7 +202,7 @@ def _hand_on_stop_strings(params: Any, chain: Chain) -> None:
 
 _ENGINES: Final[list[ServedEngine]] = []
 _MOST_ENGINES: Final = 8
-_LOCK: Final = threading.Lock()
+_LOCK: Final = ProcessLock()
 
 
 def config_of_caller() -> Any:

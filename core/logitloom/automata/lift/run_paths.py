@@ -5,7 +5,6 @@ The tokens that are texts of a run are allowed, so a walk of the trie records th
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -17,6 +16,7 @@ from logitloom.automata.deterministic.position_runs import HALF, LEVELS
 from logitloom.automata.lift.default_paths import levels_of
 from logitloom.automata.lift.trie import HIGH_OTHER, HIGH_PARTIAL, HIGH_WORD, MALFORMED, Trie
 from logitloom.contract import Run, State
+from logitloom.process_memory import ProcessLock
 
 __all__ = ["RunPaths"]
 
@@ -39,7 +39,7 @@ class RunPaths:
     ) -> None:
         self._runs, self._trie = runs, trie
         self._within_characters = within_characters
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         self._entered = np.zeros(_FIRST_ROOM, dtype=bool)
         self._stride = LEVELS + 1
         self._room = _FIRST_ROOM
@@ -62,13 +62,15 @@ class RunPaths:
         with self._lock:
             count = len(values)
             if count > self._room:
-                known, self._room = self._room, 2 * count
-                low, high, marks = self._nothing(self._room)
+                known, room = self._room, 2 * count
+                low, high, marks = self._nothing(room)
                 low[:known], high[:known], marks[:known] = (
                     part[:known] for part in (self._low, self._high, self._marks)
                 )
                 self._low, self._high, self._marks = low, high, marks
-                self._entered = np.append(self._entered, np.zeros(self._room - known, dtype=bool))
+                self._entered = np.append(self._entered, np.zeros(room - known, dtype=bool))
+                # Last: a forked child, or the next call after an interruption, makes room again.
+                self._room = room
             wanted = np.arange(count) if numbers is None else np.array(numbers, dtype=np.intp)
             for number in wanted[~self._entered.take(wanted)].tolist():
                 self._enter(number, self._runs(values[number]))

@@ -11,7 +11,6 @@ References:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from logitloom.automata.lift.run_paths import RunPaths
 from logitloom.automata.lift.trie import HIGH_PARTIAL, MALFORMED, Trie
 from logitloom.contract import ByteAutomaton, State
 from logitloom.masks.kernels import ByteTable
+from logitloom.process_memory import ProcessLock
 
 __all__ = ["Account", "BoundedStates", "TooMuchWork", "VisitedStates", "WatchedStates"]
 
@@ -95,7 +95,7 @@ class VisitedStates(WalkTable):
         # Transitions are computed with one byte of each class.
         columns, first = np.unique(self.byte_class, return_index=True)
         self._byte_of = dict(zip(columns.tolist(), first.tolist(), strict=True))
-        self._lock = threading.RLock()
+        self._lock = ProcessLock()
         self._paths: RunPaths | None = None
         self._numbers: dict[State, int] = {}
         self.values: list[State] = []

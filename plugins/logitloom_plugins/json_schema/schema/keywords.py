@@ -15,7 +15,6 @@ References:
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -23,6 +22,7 @@ from typing import Final, NamedTuple
 
 from logitloom.automata import Budget
 from logitloom.errors import UnsupportedSchema
+from logitloom.process_memory import ProcessLock
 from logitloom_plugins.json_schema.schema.formula import (
     NAMED,
     Atom,
@@ -129,7 +129,7 @@ class Keywords:
         self.repeatable = repeatable
         self.problems: dict[tuple[str, str], str] = {}
         self.has_many_branches = False
-        self.lock = threading.RLock()
+        self.lock = ProcessLock()
         self._assertions = assertions
         self._string_problem = string_problem
         self._sound: set[tuple[str, str]] = set()
