@@ -79,6 +79,13 @@ def test_one_long_repeat_between_parts_of_fixed_length_is_counted(
         (r"^(?!a)b(?<=c)", "uses a look-around ('(?<=' at position 7)"),
         (r"(a)\1", r"Pattern '(a)\1': the back-reference '\\1' is not regular. Write the pattern without it."),
         (r"\p{Emoji}", r"Pattern '\p{Emoji}': the property of characters '\\p{Emoji}' is not known here."),
+        *[
+            (
+                rf"\p{{{name}}}",
+                rf"Pattern '\p{{{name}}}': the property of characters '\\p{{{name}}}' is not known here.",
+            )
+            for name in ("anything=Lu", "=Lu", "sc=gc=Lu", "sc=Lu", "gc=Latin", "gc=ASCII", "Lz", "gc=LC")
+        ],
         (r"(?x: a)", "Pattern '(?x: a)': the group '(?x:' is not known here."),
         ("[z-a]", "Pattern '[z-a]' is no valid regular expression: bad character range"),
         ("(a", "Pattern '(a' is no valid regular expression: missing ), unterminated subpattern. Correct the pattern."),
@@ -108,6 +115,8 @@ def test_errors_quote_the_pattern_as_it_was_written(pattern: str, text: str | No
         (r"^[]|[^]{3}$", ["abc", "\n\n\n", "abcd"], ["ab"]),
         (r"^(?=.*b)(?!.*c)a", ["ab", "axb"], ["a", "abc", "b"]),
         (r"^\p{Lu}\P{Lu}[\p{Greek}_]$", ["Aaα", "É__"], ["aaα", "AAα", "Aaa"]),
+        (r"^\p{gc=Lu}\P{General_Category=Uppercase_Letter}$", ["Aa"], ["AA"]),
+        (r"^\p{sc=Greek}\p{Script=Greek}\p{scx=Greek}\P{Script_Extensions=Greek}$", ["αααa"], ["αααα"]),
     ],
 )
 def test_what_ecma_writes_otherwise_than_python(pattern: str, found: list[str], not_found: list[str]) -> None:

@@ -63,6 +63,8 @@ _LONG_CATEGORIES: Final = {
     "Punctuation": "P", "Symbol": "S", "Separator": "Z", "Mark": "M", "Other": "C", "digit": "Nd", "punct": "P",
     "Control": "Cc",
 }  # fmt: skip
+_OF_CATEGORIES: Final = ("gc=", "General_Category=")
+_OF_SCRIPTS: Final = ("sc=", "Script=", "scx=", "Script_Extensions=")
 
 _CLASS: Final = r"\\(?:[dswDSW]|[pP](?:\{[A-Za-z_=]+\}|[A-Z])?)"
 _ESCAPE: Final = (
@@ -97,12 +99,16 @@ def _complement(ranges: Ranges) -> Ranges:
 @lru_cache(maxsize=256)
 def _property(name: str) -> Ranges | None:
     """The characters with a Unicode property, ``None`` if it is not known here."""
-    name = name.rpartition("=")[2]
-    script, category = _SCRIPTS.get(name), _LONG_CATEGORIES.get(name, name)
-    if name in ("ASCII", "Any"):
+    begin = name.rfind("=") + 1
+    kind, name = name[:begin], name[begin:]
+    if kind not in ("", *_OF_CATEGORIES, *_OF_SCRIPTS):
+        return None
+    script = None if kind in _OF_CATEGORIES else _SCRIPTS.get(name)
+    category = "" if kind in _OF_SCRIPTS else _LONG_CATEGORIES.get(name, name)
+    if not kind and name in ("ASCII", "Any"):
         return ((0, 0x7F if name == "ASCII" else _TOP),)
     points = map(chr, range(sys.maxunicode + 1))
-    if name in ("Alphabetic", "Alpha"):
+    if not kind and name in ("Alphabetic", "Alpha"):
         held = bytes([point.isalpha() for point in points])
     elif script is not None:
         held = bytes([unicodedata.name(point, "").startswith(script) for point in points])
@@ -110,7 +116,7 @@ def _property(name: str) -> Ranges | None:
         held = bytes([unicodedata.category(point).startswith(category) for point in points])
     else:
         return None
-    return tuple([(run.start(), run.end() - 1) for run in re.finditer(b"\1+", held)])
+    return tuple([(run.start(), run.end() - 1) for run in re.finditer(b"\1+", held)]) or None
 
 
 def _class(escape: str) -> Ranges:
