@@ -7,7 +7,6 @@ import difflib
 import json
 import os
 import platform
-import re
 import sys
 from importlib import metadata
 from typing import Any, Final
@@ -130,13 +129,10 @@ def mistaken() -> list[tuple[str, str, str, str]]:
     for group in sorted({point.group for point in points}):
         near = difflib.get_close_matches(group, known, 1, 0.85)
         for point in (point for point in points if point.group == group):
-            if group in known and (group == registry.INTERFACE_GROUP or re.fullmatch(r"[\w.-]+", point.name)):
+            if group in known and (group == registry.INTERFACE_GROUP or not registry.name_problem(point.name)):
                 continue
             if group in known:
-                wrong = (
-                    f"The name {point.name!r} cannot be loaded: names consist of letters, digits, '_', '-' and '.'. "
-                    f"Rename the entry point."
-                )
+                wrong = f"{registry.name_problem(point.name)} Rename the entry point."
             elif near or group.startswith("logitloom."):
                 hint = f"Did you mean {near[0]!r}?" if near else f"The groups are {', '.join(sorted(known))}."
                 wrong = f"There is no group of entry points {group!r}, so nothing finds it. {hint}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logitloom.arguments import printable, shown
+from logitloom.arguments import instance, printable, shown
 from logitloom.arrays.backend import Backend, forget_types, load_backends_with
 from logitloom.errors import (
     BackendMissing,
@@ -295,6 +295,13 @@ def available(kind: str | None = None, *, block: Iterable[str] = ()) -> list[Plu
     return sorted(records, key=lambda r: (list(GROUPS).index(r.kind), r.name, r.distribution))
 
 
+def name_problem(name: str) -> str:
+    """Why no plug-in can be loaded by a name, as a sentence; empty for a name."""
+    if re.fullmatch(r"[\w.-]+", name):
+        return ""
+    return f"The name {name!r} cannot be loaded: names consist of letters, digits, '_', '-' and '.'."
+
+
 def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool = False) -> None:
     """Make a plug-in loadable by name without packaging it (tests, notebooks).
 
@@ -306,8 +313,12 @@ def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool 
 
     Raises:
         DuplicatePlugin: if the name is taken and ``replace`` is false.
+        UnknownPlugin: no plug-in can be loaded by such a name, or there is no such kind.
     """
     _group(kind)
+    problem = name_problem(instance(name, str, "name", UnknownPlugin))
+    if problem:
+        raise UnknownPlugin(f"{problem} Choose another name.")
     if not replace:
         taken = [_distribution_of(point) for point in _entry_points(kind).get(name, [])]
         if (kind, name) in _REGISTERED:

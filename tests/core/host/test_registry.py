@@ -421,6 +421,17 @@ def test_a_taken_name_is_not_registered_twice(register):
         processors.register("top_k", Tripling)
 
 
+@pytest.mark.parametrize("name", ["", " ", "two words", "a@b", "a#2", "kind/a", "a\n"])
+def test_a_name_that_cannot_be_loaded_is_not_registered(name):
+    with pytest.raises(errors.UnknownPlugin) as caught:
+        processors.register(name, Doubling, replace=True)
+    assert str(caught.value) == (
+        f"The name {name!r} cannot be loaded: names consist of letters, digits, '_', '-' and '.'. Choose another name."
+    )
+    with pytest.raises(errors.UnknownPlugin, match="'name' must be a str, but is 3"):
+        processors.register(3, Doubling)
+
+
 def test_a_builtin_is_replaced_and_comes_back(register):
     register("temperature", Tripling, replace=True)
     assert outcome(processors.load("temperature")) == 3.0
