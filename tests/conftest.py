@@ -71,6 +71,14 @@ settings.load_profile("logitloom")
 # Chains check what processors return; the environment that runs the tests blocks nothing.
 os.environ["LOGITLOOM_DEBUG"] = "1"
 os.environ.pop("LOGITLOOM_BLOCK", None)
+# JAX compiles each operation for each shape: thousands of small functions that run once. Here they are compiled with
+# few optimisations and without XLA's fusion emitters, which take half of the time, and are kept for later runs and
+# other workers. The environments jax and exhaustive of tox compile them as they are for users.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / ".pytest_cache" / "d" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # On devices JAX would multiply the matrices of the tests' models with eleven bits of each number.
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 
@@ -88,6 +96,9 @@ def pytest_configure(config: pytest.Config) -> None:
     }
     for name, meaning in markers.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
+    # All cases of a folder take an hour. A test that is named runs with all its cases.
+    if not config.option.markexpr and not EXHAUSTIVE and not any("::" in given for given in config.args):
+        config.option.markexpr = "not exhaustive"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

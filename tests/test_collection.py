@@ -18,7 +18,11 @@ COLLECTED = "tests/core/generation"
 
 def collected(expression: str) -> set[str]:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", COLLECTED]
-    environment = os.environ | {"LOGITLOOM_EXPECT_BACKENDS": "numpy torch mlx jax", "PYTEST_ADDOPTS": ""}
+    environment = os.environ | {
+        "LOGITLOOM_EXPECT_BACKENDS": "numpy torch mlx jax",
+        "PYTEST_ADDOPTS": "",
+        "LOGITLOOM_EXHAUSTIVE": "",
+    }
     chosen = ["-m", expression] if expression else []
     told = subprocess.run([*command, *chosen], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert told.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), told.stdout
@@ -26,7 +30,7 @@ def collected(expression: str) -> set[str]:
 
 
 def test_each_case_is_in_an_environment() -> None:
-    every, by_default = collected(""), collected("not exhaustive")
+    every, by_default = collected("exhaustive or not exhaustive"), collected("")
     numpy, full = (
         collected("not library and not extras and not exhaustive"),
         collected("(extras or promised) and not exhaustive"),
@@ -36,5 +40,6 @@ def test_each_case_is_in_an_environment() -> None:
     assert full
     assert not numpy & full
     assert numpy | full | elsewhere == by_default
+    assert by_default == collected("not exhaustive")
     assert by_default | collected("exhaustive") == every
     assert not by_default & collected("exhaustive")
