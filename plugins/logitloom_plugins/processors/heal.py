@@ -11,6 +11,7 @@ from logitloom.constraints import Constraint, ConstraintProcessor, State, lift
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom_plugins.combinators import Inner
 from logitloom_plugins.processors._after_prompt import AfterPrompt, AnyBytes, Rest
+from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["Heal"]
 
@@ -79,6 +80,7 @@ class Heal(ConstraintProcessor):
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The inner constraint, with states in which bytes of the prompt are left to write."""
+        check_ids([token for ids in self.removed for token in ids], vocab_size, "removed", "heal")
         inner: Inner | None = self.__dict__["_inner"]
         found = None if inner is None else inner.constraint(vocabulary, vocab_size)
         return AfterPrompt(lift(AnyBytes(), vocabulary, vocab_size, restricts=False) if found is None else found)

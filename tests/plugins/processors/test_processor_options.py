@@ -54,14 +54,21 @@ BEYOND = [
     ("xtc", {"keep": [10]}),
     ("min_tokens", {"n": 1, "eos": [10]}),
     ("dry", {"breakers": [], "breaker_ids": [10]}),
+    ("forced_eos", {"max_length": 2, "eos": [10]}),
+    ("eos_above", {"p": 0.2, "eos": [10]}),
+    ("exponential_decay_length_penalty", {"start": 1, "factor": 1.1, "eos": [10]}),
+    ("bad_words_ids", {"sequences": [[1, 10]]}),
+    ("sequence_bias", {"sequences": [[10, 1]], "biases": [1.0]}),
+    ("whisper_no_speech", {"token": 10, "eos": 0}),
+    ("heal", {"removed": [[1, 10]]}),
 ]
 
 
 @pytest.mark.parametrize(("name", "options"), BEYOND, ids=[name for name, _ in BEYOND])
 def test_ids_beyond_the_logits_are_refused_at_the_start(name: str, options: dict[str, Any]) -> None:
-    chain = processors.load((name, options))
+    words = Vocabulary([b"", *(bytes([letter]) for letter in b"abcdefghi")], eos=[0])
     with pytest.raises(errors.OptionError, match=rf"{name}.* names the token 10, but the logits have ids 0 to 9"):
-        chain.init_state(Context.start(LOGITS, prompt=[[]], max_length=4))
+        processors.load((name, options), tokenizer=words).init_state(Context.start(LOGITS, prompt=[[]], max_length=4))
 
 
 @pytest.mark.parametrize(
