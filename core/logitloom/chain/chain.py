@@ -372,7 +372,10 @@ class Chain:
             logits = logits[None]
         traced = context.compiled or not context.backend.has_values(logits)
         plan = self._whole if traced else self._plan
-        logits, after = plan.run(logits, states, context)
+        if isinstance(logits, np.ndarray):
+            logits, after = _run_on_numpy(plan, logits, states, context)
+        else:
+            logits, after = plan.run(logits, states, context)
         # The same as self.state(...), without a call.
         new_state = tuple.__new__(self._state_type, (position, tuple(after)))
         if context.backend.lazy and not context.compiled:
@@ -662,6 +665,12 @@ class Chain:
         if vocabulary is context.vocabulary and model is context.model:
             return context
         return context.with_fields(vocabulary=vocabulary, model=model)
+
+
+@np.errstate(under="ignore")
+def _run_on_numpy(plan: Segment, logits: Array, states: Sequence[Any], context: Context) -> tuple[Array, list[Any]]:
+    """Run a plan. Probabilities that a float cannot hold are 0, whatever the caller has NumPy do about such numbers."""
+    return plan.run(logits, states, context)
 
 
 def _returns_fresh(processor: Any) -> bool:

@@ -20,6 +20,8 @@ from logitloom_plugins.backends._set_positions import set_positions, set_tokens,
 
 __all__ = ["NumpyBackend", "NumpyPlugin"]
 
+#: Probabilities that a float cannot hold are 0, whatever the caller has NumPy do about numbers that become 0.
+_to_zero: Final = np.errstate(under="ignore")
 _READ: Final = {name: np.dtype(name) for name in ("bool", "float32", "int32")}
 
 
@@ -72,6 +74,7 @@ class NumpyBackend(Backend):
         """In place when donated."""
         return np.add(x, y, out=x if donate else None, dtype=x.dtype, casting="same_kind")
 
+    @_to_zero
     def softmax(self, x: Array) -> Array:
         """One buffer for shift, exponential and quotient."""
         x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
@@ -79,6 +82,7 @@ class NumpyBackend(Backend):
         np.exp(e, out=e)
         return np.divide(e, _mass(e), out=e)
 
+    @_to_zero
     def log_softmax(self, x: Array) -> Array:
         """Two buffers: the shifted values become the result."""
         x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
@@ -90,12 +94,14 @@ class NumpyBackend(Backend):
         """Selection from the values that reach a bound, instead of a sort."""
         return kth_largest(x, k)
 
+    @_to_zero
     def nucleus_threshold(self, x: Array, p: float) -> Array:
         """Without a sort of the vocabulary, where that is large enough to matter."""
         if (x.shape[-1] < LEAST_VOCAB and len(x) > 1) or x.dtype.itemsize < 4:
             return super().nucleus_threshold(x, p)
         return nucleus_threshold(x, p)
 
+    @_to_zero
     def mass_threshold(self, keys: Array, mass: Array, p: float) -> Array:
         """Without a sort of the vocabulary, where that is large enough to matter."""
         if keys.shape[-1] < LEAST_VOCAB or keys.dtype.itemsize < 4:
@@ -121,6 +127,7 @@ class NumpyBackend(Backend):
             return x.take(index[0], axis=1)
         return np.take_along_axis(x, index, axis=-1)
 
+    @_to_zero
     def log_probability(self, x: Array, index: Array) -> Array:
         """Computed a few rows at a time, so that the exponentials stay in the cache."""
         return log_probability(x, index)

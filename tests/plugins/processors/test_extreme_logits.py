@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, processors
+from logitloom import Backend, Context, load_backend, processors
 from logitloom.errors import OptionError
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from tests.core.test_wrong_values import BASE, EXTREMES, GIVEN, STEPWISE, WIDTH, WORDS, numbers_of_all
+from tests.oracles.toy_model import ToyModel
+from tests.plugins.processors.catalogue import SPECS, VOCAB
 
 DTYPES = ("float16", "bfloat16", "float32")
 #: What float16 can hold; elsewhere larger logits than 1e15 are not promised anything.
@@ -74,3 +77,50 @@ def test_the_largest_logits_stay_numbers(name: str, option: str, dtype: str, bac
             if name in WEIGHING and value > -1e300 and np.isneginf(np.delete(host, 3, axis=1)).any():
                 faults.append((value, "a penalty forbids"))
     assert not faults, sorted(set(faults), key=str)
+
+
+def far_apart(width: int) -> np.ndarray[Any, Any]:
+    """Rows with probabilities that float32 cannot hold, and forbidden ids."""
+    logits = (np.random.default_rng(0).normal(size=(4, width)) * 60).astype(np.float32)
+    logits[:, 3] = -np.inf
+    logits[1] = -1e4
+    logits[2, width // 2 :] = -np.inf
+    logits[1, 5] = logits[3, 5] = 1e4
+    return logits
+
+
+COUNTING = ("adaptive_p", "dynamic_temperature", "mirostat", "mirostat_v2", "p_less", "top_h")
+
+
+@pytest.mark.parametrize("label", [*SPECS, *COUNTING])
+def test_the_callers_error_state_of_numpy_makes_no_processor_fail(label: str) -> None:
+    chain = processors.load(SPECS.get(label, (label, BASE.get(label, {}))), tokenizer=WORDS)
+    context = Context.start(far_apart(VOCAB), prompt=[[1, 2, 1]] * 4, max_length=30)
+    expected, state = [], chain.init_state(context)
+    steps = [context, *(context.accept(np.full((4, 1), token, dtype=np.int32)) for token in (1, 2))]
+    for step in steps:
+        out, state = chain.process(far_apart(VOCAB), state, step)
+        expected.append(out)
+    with np.errstate(all="raise"):
+        state = chain.init_state(context)
+        for step, before in zip(steps, expected, strict=True):
+            out, state = chain.process(far_apart(VOCAB), state, step)
+            np.testing.assert_array_equal(out, before)
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(samples=2), BeamSearch(beams=3)], ids=repr)
+def test_the_callers_error_state_of_numpy_makes_no_loop_fail(strategy: Any) -> None:
+    class Decided(ToyModel):
+        def forward(self, *given: Any, **named: Any) -> Any:
+            logits, cache = super().forward(*given, **named)
+            return logits * 60, cache
+
+    model = Decided(load_backend("numpy"), vocab=VOCAB)
+    chain = processors.load(("typical_p", {"p": 0.9}), ("temperature", {"temperature": 0.7}))
+
+    def texts() -> list[Any]:
+        return [found.tokens for found in Generator(model, chain, strategy, max_tokens=8)([[1, 2], [3]])]
+
+    expected = texts()
+    with np.errstate(all="raise"):
+        assert texts() == expected
