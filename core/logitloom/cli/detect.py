@@ -45,15 +45,16 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("processor", metavar="NAME", help="the processor that marks, such as watermark_greenlist")
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", default="-",
+        "file", metavar="FILE", nargs="?",
         help="a file with the text, or with what generate --json printed; default: input",
     )  # fmt: skip
     parser.add_argument(
         "--ids", metavar="FILE", help="a file with a JSON list of token ids, or what generate --json printed"
     )
-    parser.add_argument("--model", metavar="PATH", help="the model, as for generate (default: its default)")
+    reader = parser.add_mutually_exclusive_group()
+    reader.add_argument("--model", metavar="PATH", help="the model, as for generate (default: its default)")
     parser.add_argument("--loader", default=default_loader(), metavar="NAME", help="plug-in (default: %(default)s)")
-    parser.add_argument("--tokenizer", metavar="PATH", help="instead of a model: a file or folder with its tokenizer")
+    reader.add_argument("--tokenizer", metavar="PATH", help="instead of a model: a file or folder with its tokenizer")
     parser.add_argument(
         "--vocab-size",
         type=int,
@@ -71,6 +72,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read, detect, print."""
+    if arguments.ids is not None and arguments.file is not None:
+        raise OptionError(f"--ids names the file with the text, so leave out {arguments.file!r}, or leave out --ids.")
     chain = processors.load([arguments.processor, settings_of(arguments.settings, arguments.processor)])
     [link] = chain.links
     if not hasattr(link.processor or link.factory, "detect"):
@@ -113,7 +116,7 @@ def _shown(told: dict[str, Any]) -> str:
 def _texts(arguments: argparse.Namespace) -> tuple[list[list[int]], int]:
     """The token ids of each text, and the number of logits."""
     size = arguments.vocab_size
-    given = _read(arguments.file if arguments.ids is None else arguments.ids)
+    given = _read(next(path for path in (arguments.ids, arguments.file, "-") if path is not None))
     texts = _generated(given)
     if texts is None and arguments.ids is not None:
         texts = [_listed(given, arguments.ids)]

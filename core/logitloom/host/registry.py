@@ -407,8 +407,8 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
     free = [point for point in points if not _is_blocked(kind, bare, _distribution_of(point), blocked)]
     if not free and (points or registered or _is_blocked(kind, bare, wanted, blocked)):
         raise PluginBlocked(
-            f"The plug-in {name!r} ({kind}) is blocked, by the argument 'block' or by the environment variable "
-            f"{BLOCK_VARIABLE}={os.environ.get(BLOCK_VARIABLE, '')!r}."
+            f"The plug-in {name!r} ({kind}) is blocked, by the argument 'block' (--block of commands) or by the "
+            f"environment variable {BLOCK_VARIABLE}={os.environ.get(BLOCK_VARIABLE, '')!r}."
         )
     if not free:
         raise UnknownPlugin(_unknown_message(kind, bare, wanted))

@@ -49,8 +49,8 @@ def test_the_text_is_that_of_the_search(tiny: LlamaModel, options: list[str], se
     [
         (["--contrastive"], "has no method forward_hidden"),
         (["--contrastive", "--penalty-alpha", "2"], "from 0 to 1, but is 2.0"),
-        (["--contrastive", "0"], "at least 1 candidate per token, but k is 0"),
-        (["--contrastive", "--draft", "prompt_lookup"], "Contrastive search cannot use drafts"),
+        (["--contrastive", "0"], "'--contrastive' must be a whole number of at least 1"),
+        (["--contrastive", "--draft", "prompt_lookup"], "--contrastive cannot use drafts"),
     ],
 )
 def test_errors_say_what_is_wrong(options: list[str], message: str, capsys: Any) -> None:

@@ -95,7 +95,7 @@ def test_without_drafts_there_is_nothing_to_tell_of_them(capsys: pytest.CaptureF
         (["--draft-set", "prompt_lookup.max_ngram=3"], "--draft-set sets options of --draft"),
         (["--draft", "assistant"], "model"),
         (["--draft", "early_exit", "--draft-set", "early_exit.layers=1"], "first_layers"),
-        (["--draft", "prompt_lookup", "--beams", "2"], "Beam search cannot use drafts"),
+        (["--draft", "prompt_lookup", "--beams", "2"], "--beams cannot use drafts"),
     ],
 )
 def test_errors_name_what_is_wrong(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:

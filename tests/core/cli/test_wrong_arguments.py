@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
@@ -148,3 +149,18 @@ def test_standard_input_is_one_prompt(capsys: pytest.CaptureFixture[str], monkey
     code, said = told(["generate", "-", "-"], capsys, monkeypatch)
     assert code == 1
     assert "Standard input is read once, so - can stand for one prompt only. Give the others as text." in said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([*DETECT, "text.txt", "--ids", "a.json"], "--ids names the file with the text, so leave out 'text.txt', or"),
+        ([*DETECT, "--model", "a", "--tokenizer", "b"], "argument --tokenizer: not allowed with argument --model"),
+        (["validate", "{}", "--model", "--prefix", "a"], "argument --prefix: not allowed with argument --model"),
+        (["plugins", "top_k", "--kind", "backends"], "--kind lists plug-ins, and 'top_k' is described. Leave out one"),
+    ],
+)
+def test_no_option_is_ignored_beside_another(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with contextlib.suppress(SystemExit):
+        main(given)
+    assert said in capsys.readouterr().err
