@@ -406,6 +406,12 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
     if not arguments.chain:
         taken = {name.partition("@")[0] for name in arguments.use}
         early = {label: settings.pop(label) for label in list(settings) if label in shortcuts and label not in taken}
+        for label in settings:
+            if label.partition("#")[0] not in taken:
+                raise OptionError(
+                    f"--set gives options to {label!r}, but --use names {', '.join(arguments.use) or 'no processor'}. "
+                    f"Add --use {label}, or correct the name."
+                )
         chain = processors.load(*arguments.use, options=settings, block=arguments.block)
         return _constrained(chain, shortcuts, early, arguments.block)
     chain = document.load(arguments.chain, block=arguments.block)

@@ -39,6 +39,9 @@ def no_model() -> Any:
         (["--seed", str(1 << 70)], "--seed"),
         (["--use", "regex"], "misses options (regex: pattern). Give them: --set regex.pattern=VALUE."),
         (["--use", "top_k", "--set", "top_k.k=0"], "must be >= 1"),
+        (["--set", "top_k.k=3"], "--set gives options to 'top_k', but --use names no processor. Add --use top_k, or"),
+        (["--use", "top_p", "--set", "top_k.k=3"], "gives options to 'top_k', but --use names top_p. Add --use top_k"),
+        (["--use", "top_k", "--set", "top_k#2.k=3"], "Options were given for 'top_k#2', but the chain has top_k"),
         (["--raw", "--system", "x"], "--system belongs"),
         (["--draft", "nothing"], "no candidate 'nothing'"),
         (
