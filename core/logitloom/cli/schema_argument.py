@@ -47,10 +47,12 @@ def schema_argument(text: str) -> Any:
 
     Raises:
         OptionError: the module cannot be imported, or has nothing of that name; or it names a pipe that holds no
-            text in UTF-8.
+            text in UTF-8; or the text is a grammar.
     """
     if text.lstrip().startswith("{") or text.strip() in ("true", "false"):
         return text
+    if "::=" in text and not os.path.exists(text):
+        raise OptionError(f"{text!r:.100} is a grammar, and no JSON Schema. Give it with --grammar.")
     named = re.fullmatch(r"([\w.]+):([\w.]+)", text)
     if named is None or os.path.exists(text):
         # An empty text, of which a path would make the current folder, is left for the processor to refuse.

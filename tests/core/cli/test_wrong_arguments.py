@@ -157,6 +157,7 @@ def test_standard_input_is_one_prompt(capsys: pytest.CaptureFixture[str], monkey
         ([*DETECT, "text.txt", "--ids", "a.json"], "--ids names the file with the text, so leave out 'text.txt', or"),
         ([*DETECT, "--model", "a", "--tokenizer", "b"], "argument --tokenizer: not allowed with argument --model"),
         (["validate", "{}", "--model", "--prefix", "a"], "argument --prefix: not allowed with argument --model"),
+        (["validate", 'root ::= "a"'], """'root ::= "a"' is a grammar, and no JSON Schema. Give it with --grammar."""),
         (["plugins", "top_k", "--kind", "backends"], "--kind lists plug-ins, and 'top_k' is described. Leave out one"),
     ],
 )
