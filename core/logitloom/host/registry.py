@@ -482,7 +482,7 @@ def _unknown_message(kind: str, name: str, wanted: str) -> str:
         owners = [_distribution_of(p) for p in _entry_points(kind).get(name, [])]
         have = f"it is provided by {', '.join(owners)}" if owners else "no distribution provides it"
         return f"The distribution {wanted!r} has no {singular} {name!r}; {have}."
-    near = difflib.get_close_matches(name, names, 3, 0.6)
+    near = difflib.get_close_matches(name, names, 3, 0.6) or difflib.get_close_matches(name.lower(), names, 3, 0.6)
     hint = (
         f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else " 'logitloom plugins' lists what there is."
     )

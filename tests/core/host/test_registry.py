@@ -445,6 +445,12 @@ def test_a_replaced_builtin_is_still_reached_through_its_distribution(register):
     assert outcome(processors.load(("temperature@logitloom", {"temperature": 0.5}))) == 2.0
 
 
+@pytest.mark.parametrize(("written", "meant"), [("TopK", "top_k"), ("TOP_P", "top_p"), ("TypicalP", "typical_p")])
+def test_a_name_in_other_letters_is_recognised(written, meant):
+    with pytest.raises(errors.UnknownPlugin, match=f"no processor '{written}'. Did you mean '{meant}'"):
+        processors.load(written)
+
+
 def test_what_was_not_registered_cannot_be_unregistered():
     with pytest.raises(errors.UnknownPlugin, match="No plug-in was registered as 'top_k'"):
         processors.unregister("top_k")
