@@ -370,8 +370,9 @@ class Chain:
         single = logits.ndim == 1
         if single:
             logits = logits[None]
-        traced = context.compiled or not context.backend.has_values(logits)
-        plan = self._whole if traced else self._plan
+        plan = self._plan
+        if plan is not self._whole and (context.compiled or not context.backend.has_values(logits)):
+            plan = self._whole
         if isinstance(logits, np.ndarray):
             logits, after = _run_on_numpy(plan, logits, states, context)
         else:

@@ -124,7 +124,7 @@ class TorchBackend(Backend):
 
     def has_values(self, array: Array) -> bool:
         """Not on the device ``meta``, and not while a graph is captured or a transform of ``torch.func`` runs."""
-        return not (array.is_meta or _traced())
+        return not (array.is_meta or torch.compiler.is_compiling() or _transform() is not None)
 
     def is_floating(self, array: Array) -> bool:
         """PyTorch's own test."""
