@@ -18,7 +18,8 @@ COLLECTED = "tests/core/generation"
 
 def collected(expression: str) -> set[str]:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", COLLECTED]
-    environment = os.environ | {
+    environment = {name: value for name, value in os.environ.items() if name != "TOX_ENV_NAME"}
+    environment |= {
         "LOGITLOOM_EXPECT_BACKENDS": "numpy torch mlx jax",
         "PYTEST_ADDOPTS": "",
         "LOGITLOOM_EXHAUSTIVE": "",
