@@ -496,7 +496,7 @@ def test_the_cheap_bound_of_alternatives_looks_at_each_name_once(many: int, monk
     counting: Any = lambda *given: looked_at.update(["effects"]) or effects(*given)  # noqa: E731
     monkeypatch.setattr(objects, "member_effects", counting)
     assert bound_of(constraint, constraint.start()) < 1 << 30
-    assert looked_at["effects"] < 5 * many
+    assert looked_at["effects"] < 4 * many
 
 
 def test_the_cheap_bound_looks_at_what_is_near_in_a_large_schema() -> None:

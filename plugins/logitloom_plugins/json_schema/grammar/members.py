@@ -88,21 +88,24 @@ class Member(Generic[Plans, Container]):
             the member; ``None`` if the container could not be completed.
         may_end: whether the container may be closed right after a value with a truth vector, where that is found
             without the frame; ``False`` says nothing.
+        changes: whether the member can change the open formulas, or the number of members.
 
     Attributes:
         reached: by truth vector that values of the member can have the frame after the member; ``None`` until they are
             certain.
     """
 
-    __slots__ = ("_after", "_frames", "demand", "may_end", "reached")
+    __slots__ = ("_after", "_frames", "changes", "demand", "may_end", "reached")
 
     def __init__(
         self,
         demand: ValueConstraint,
         after: Callable[[Plans, TruthVector], Container | None],
         may_end: Callable[[TruthVector], bool] = lambda truth: False,
+        *,
+        changes: bool = True,
     ) -> None:
-        self.demand = demand
+        self.demand, self.changes = demand, changes
         self._after = after
         self._frames: dict[TruthVector, Container | None] = {}
         self.may_end = may_end

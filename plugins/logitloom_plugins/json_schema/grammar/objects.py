@@ -44,7 +44,6 @@ __all__ = [
     "counted",
     "end_object",
     "member",
-    "member_effects",
     "most_needed",
     "next_members",
     "skip",
@@ -519,8 +518,8 @@ def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
     missing = frame.missing - {name} if name in frame.missing else frame.missing
     if frame.only_hard:
         following = ObjectFrame(plan, position, count, missing, *frame[4:])
-        return Member(ValueConstraint(must), lambda plans, truth: following)
-    allowing = with_member_allowed(frame, name)
+        return Member(ValueConstraint(must), lambda plans, truth: following, changes=frame.length >= 0)
+    allowing = _with_member_allowed(frame, name)
     effects, names = member_effects(allowing, key, count), (None, name)
     return Member(
         ValueConstraint(must, tuple(effects.asked)),
@@ -528,10 +527,11 @@ def _member_here(frame: ObjectFrame, key: Label) -> ObjectMember | None:
             plans, allowing, position, count, missing, effects.after(truth), names, before=frame.soft
         ),
         lambda truth: _end(allowing, position, count, missing, effects.after(truth), names) is not None,
+        changes=frame.length >= 0 or allowing != frame or bool(effects.of),
     )
 
 
-def with_member_allowed(frame: ObjectFrame, name: str | None) -> ObjectFrame:
+def _with_member_allowed(frame: ObjectFrame, name: str | None) -> ObjectFrame:
     """The frame without the alternatives that do not allow a member with a name; see :func:`.after_name`."""
     if name is None:
         return frame

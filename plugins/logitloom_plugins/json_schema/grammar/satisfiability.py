@@ -549,30 +549,24 @@ class Satisfiability:
             return [*(yield from self._frames_after(arrays.item(frame)))]
         plan, found = frame.plan, list[Frame]()
         if frame.position < len(plan.names):
-            key: Label = ("name", plan.names[frame.position])
             required = frame.position in plan.required
             skipped = None if required else objects.skip(self, frame)
             if skipped is not None:
                 found.append(skipped)
-            if required or self._matters(frame, key):
-                found += yield from self._frames_after(objects.member(self, frame, key))
+            member = objects.member(self, frame, ("name", plan.names[frame.position]))
+            if member is not None and (required or member.changes):
+                found += yield from self._frames_after(member)
             return found
         for key in plan.keys.bit:
-            if plan.declares(key):
+            member = None if plan.declares(key) else objects.member(self, frame, key)
+            if member is None:
                 continue
-            if (key[0] == "other" and not frame.left) or self._matters(frame, key) or key[1] in frame.missing:
-                for following in (yield from self._frames_after(objects.member(self, frame, key))):
+            if (key[0] == "other" and not frame.left) or member.changes or key[1] in frame.missing:
+                for following in (yield from self._frames_after(member)):
                     # A name that changes nothing is better left for later.
                     if not frame.left or following._replace(left=frame.left) != frame:
                         found.append(following)
         return found
-
-    def _matters(self, frame: ObjectFrame, key: Label) -> bool:
-        """Whether a member with the given key can change the soft formula, the extra formulas or the count."""
-        if frame.length >= 0:
-            return True
-        allowing = objects.with_member_allowed(frame, key[1] if key[0] == "name" else None)
-        return allowing != frame or bool(objects.member_effects(allowing, key, frame.length).of)
 
     def _frames_after(self, member: Member[Satisfiability, Container] | None) -> Inquiry[list[Container]]:
         return [] if member is None else [*(yield from self._after(member)).values()]

@@ -270,9 +270,8 @@ class Document:
         seen = {number}
         while True:
             node = self.nodes[number]
-            if not isinstance(node.schema, dict) or node.schema.keys() != {"$ref"}:
-                return number
-            if not isinstance(node.schema["$ref"], str):
+            alone = isinstance(node.schema, dict) and node.schema.keys() == {"$ref"}
+            if not alone or not isinstance(node.schema["$ref"], str):
                 return number
             number = self.references(node)[0]
             if number in seen:  # a circle, which has no meaning
