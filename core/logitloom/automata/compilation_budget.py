@@ -74,18 +74,19 @@ class _Limit:
 
     Args:
         seconds: seconds from the beginning of the block on.
+        deadline: on the clock of the thread; default: after these seconds.
 
     Attributes:
         deadline: of the block, or of an outer block if that one is earlier, on the clock of the thread.
         seconds: the seconds that the deadline belongs to.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.deadline, self.seconds = math.inf, seconds
+    def __init__(self, seconds: float, deadline: float | None = None) -> None:
+        self.seconds = seconds
+        self.deadline = time.thread_time() + seconds if deadline is None else deadline
 
     def __enter__(self) -> None:
         outer = _LIMITS.innermost()
-        self.deadline = time.thread_time() + self.seconds
         if outer is not None and outer.deadline <= self.deadline:
             self.deadline, self.seconds = outer.deadline, outer.seconds
         _LIMITS.active.append(weakref.ref(self))
@@ -127,12 +128,13 @@ class BudgetTracker:
     def __init__(self, budget: Budget | None = None, subject: str = "the automaton") -> None:
         self.budget = budget if budget is not None else DEFAULT_BUDGET
         self.subject = subject
-        self._deadline, self._seconds = time.thread_time() + self.budget.seconds, self.budget.seconds
+        now = time.thread_time()
+        self._deadline, self._seconds = now + self.budget.seconds, self.budget.seconds
         limit = _LIMITS.innermost()
         if limit is not None and limit.deadline < self._deadline:
             self._deadline, self._seconds = limit.deadline, limit.seconds
         #: On the clock of the wall, which is read ten times as fast. Processor time does not pass faster.
-        self._in_time_until = time.perf_counter()
+        self._in_time_until = time.perf_counter() + self._deadline - now
 
     @property
     def remaining(self) -> float:
@@ -143,7 +145,12 @@ class BudgetTracker:
         """A tracker with at most ``states`` states and the same time limit."""
         tracker = BudgetTracker(replace(self.budget, states=min(states, self.budget.states)), self.subject)
         tracker._deadline, tracker._seconds = self._deadline, self._seconds
+        tracker._in_time_until = self._in_time_until
         return tracker
+
+    def for_all(self) -> AbstractContextManager[None]:
+        """Limit all compilations in this thread that begin within the ``with`` block to the time of this one."""
+        return _Limit(self._seconds, self._deadline)
 
     def check_states(self, count: int, what: str = "states") -> None:
         """Raise if ``count`` states are too many or the time limit has passed."""

@@ -193,7 +193,7 @@ class Json(ConstraintProcessor):
             if clock.remaining <= 0 or _longest_listed(document) > self.max_states:
                 raise
             try:
-                with at_most(clock.remaining):
+                with clock.for_all():
                     return None, self._by_library("llguidance", document)
             except LogitloomError as other:
                 if self.strict is False and isinstance(error, UnsupportedSchema):

@@ -140,10 +140,13 @@ def stored_values(subject: Callable[[], tuple[Any, ...]], packages: Collection[s
         packages: top-level packages whose classes the values may be made of.
     """
     path = _path(_VALUES_FORMAT, subject, "values")
-    values = StoredValues(None if path is None else _read_values(path, packages))
+    if path is None:
+        yield StoredValues(None)
+        return
+    values = StoredValues(_read_values(path, packages))
     clock = _Clock()
     yield values
-    if path is None or values.known is not None or values.made is None:
+    if values.known is not None or values.made is None:
         return
     if clock.seconds >= _LEAST_SECONDS_OF_VALUES:
         with suppress(StateMismatch):  # one of the values has no form in a file

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from logitloom.automata import Budget, BudgetTracker, at_most, stored_values
+from logitloom.automata import Budget, BudgetTracker, stored_values
 from logitloom.errors import BudgetExceeded, LogitloomError, LogitloomWarning, UnsupportedSchema
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.grammar import arrays, objects
@@ -77,6 +77,9 @@ class SchemaOptions:
     integers: str = "plain"
 
 
+_DEFAULTS: Final = SchemaOptions()
+
+
 def compile_schema(schema: JSONValue, options: SchemaOptions | None = None, budget: Budget | None = None) -> Machine:
     """The automaton of a schema.
 
@@ -91,12 +94,12 @@ def compile_schema(schema: JSONValue, options: SchemaOptions | None = None, budg
             ``satisfiable`` of the result says so.
         BudgetExceeded: if it takes too many states or seconds.
     """
-    options = options if options is not None else SchemaOptions()
+    options = options if options is not None else _DEFAULTS
     tracker = BudgetTracker(budget, "the schema")
     try:
-        # The budget is the schema's: each of its patterns gets what the others left.
+        # The time is the schema's: each of its patterns gets what the others left.
         with (
-            at_most(tracker.remaining),
+            tracker.for_all(),
             stored_values(
                 lambda: ("schema", schema, options, tracker.budget.states, tracker.budget.table_bytes),
                 packages=("logitloom_plugins",),
@@ -220,7 +223,7 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
                     tracker.check_states(max(map(len, atom[1]), default=0), "characters of a listed text")
                 elif atom[0] == "mult" and not any(each[0] == "eq" for each in every):
                     tracker.check_states(remainders(atom[1])[1], "remainders of multipleOf")
-                for child in [child for part in atom[1:] for child in nodes_in(part)]:
+                for child in [child for part in atom[1:] if isinstance(part, tuple) for child in nodes_in(part)]:
                     if child not in parents:
                         queue.append(child)
                     parents.setdefault(child, []).append(number)

@@ -129,12 +129,13 @@ def split(must: Formula, hard_kinds: frozenset[str], before: Formula = True) -> 
     Returns:
         The hard atoms, and the soft formula.
     """
-    seen = set(map(id, parts_of(before)))
+    parts, seen = parts_of(must), set(map(id, parts_of(before)))
     hard: dict[int, tuple[Atom, ...]] = {}
-    for index, part in enumerate(parts_of(must)):
+    for index, part in enumerate(parts):
         if id(part) not in seen and (found := (part,) if part[0] in hard_kinds else of_one_member(part)):
             hard[index] = found
-    return tuple([atom for found in hard.values() for atom in found]), without_parts(must, hard) if hard else must
+    atoms = tuple([atom for found in hard.values() for atom in found])
+    return atoms, True if len(hard) == len(parts) else without_parts(must, hard) if hard else must
 
 
 def settled(

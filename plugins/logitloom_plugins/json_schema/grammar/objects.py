@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from logitloom_plugins.json_schema.grammar.keys import KeyParts, Keys, Label
@@ -261,7 +262,7 @@ def start_object(
     plans: ObjectPlans, must: Formula, extras: tuple[Formula, ...], wanted: frozenset[TruthVector]
 ) -> ObjectFrame:
     """The frame of an object that has just been opened; ``must`` is not ``False``."""
-    everything = list(dict.fromkeys(atom for formula in (must, *extras) for atom in atoms(formula)))
+    everything = list(dict.fromkeys(chain.from_iterable(map(atoms, (must, *extras)))))
     hard, soft = split(must, _OBJECT_HARD)
     names = tuple(dict.fromkeys(a[1] for a in everything if a[0] == "prop"))
     others = frozenset(a[1] for a in everything if a[0] == "req") - set(names)
@@ -269,7 +270,7 @@ def start_object(
     keys = plans.keys(names, others, everything)
     plan = plans.object_plan(names, others, keys, hard)
     frame = ObjectFrame(plan, 0, 0 if limits else -1, plan.required_others, soft, extras, wanted)
-    tracked = _tracked(must, extras)
+    tracked = _tracked(everything, (soft, *extras))
     if tracked:
         frame = frame._replace(tracked=tracked)
         for label in plan.keys.bit:
@@ -306,21 +307,18 @@ def most_needed(frame: ObjectFrame) -> int:
     return int(max([frame.plan.least, *counts])) + len(open_ones)
 
 
-def _tracked(must: Formula, extras: tuple[Formula, ...]) -> str:
-    """Why a repeated undeclared name could change the truth of a formula, if it could."""
-    _, soft = split(must, _OBJECT_HARD)
-    reason = ""
-    for formula in (must, *extras):
-        for atom in atoms(formula):
-            if atom[0] == "minp" and atom[1] > 1:
-                reason = "counted"
-    for formula in (soft, *extras):
-        for atom in atoms(formula):
-            if atom[0] in ("addl", "patp") and not isinstance(atom[-1], bool):
-                return "judged"
-            if atom[0] == "maxp":
-                reason = "counted"
-    return reason
+def _tracked(everything: list[Atom], open_formulas: tuple[Formula, ...]) -> str:
+    """Why a repeated undeclared name could change the truth of a formula, if it could.
+
+    Args:
+        everything: the atoms of all formulas of the object, hard atoms included.
+        open_formulas: the soft formula and the extra formulas.
+    """
+    open_atoms = [atom for formula in open_formulas for atom in atoms(formula)]
+    if any(atom[0] in ("addl", "patp") and not isinstance(atom[-1], bool) for atom in open_atoms):
+        return "judged"
+    counts = any(atom[0] == "maxp" for atom in open_atoms)
+    return "counted" if counts or any(atom[0] == "minp" and atom[1] > 1 for atom in everything) else ""
 
 
 def skip(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:

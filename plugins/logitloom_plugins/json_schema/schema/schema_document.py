@@ -156,14 +156,14 @@ def escape_pointer(part: str) -> str:
 def subschemas(schema: dict[str, JSONValue]) -> Iterator[tuple[str, JSONValue]]:
     """The subschemas directly below a schema, each with its relative JSON pointer."""
     for keyword in _ONE:
-        if isinstance(schema.get(keyword), (dict, bool)):
+        if keyword in schema and isinstance(schema[keyword], (dict, bool)):
             yield f"/{keyword}", schema[keyword]
     for keyword in _LIST:
-        if isinstance(schema.get(keyword), list):
+        if keyword in schema and isinstance(schema[keyword], list):
             for i, part in enumerate(schema[keyword]):
                 yield f"/{keyword}/{i}", part
     for keyword in _MAP:
-        if isinstance(schema.get(keyword), dict):
+        if keyword in schema and isinstance(schema[keyword], dict):
             for name, part in schema[keyword].items():
                 if isinstance(part, (dict, bool)):
                     yield f"/{keyword}/{escape_pointer(name)}", part
@@ -267,16 +267,18 @@ class Document:
 
     def meant(self, number: int) -> int:
         """The node that a node without any keyword but ``$ref`` refers to; of other nodes the number itself."""
-        seen = {number}
-        while True:
+        seen = set[int]()
+        while number not in seen:  # in a circle, which has no meaning, any node will do
             node = self.nodes[number]
-            alone = isinstance(node.schema, dict) and node.schema.keys() == {"$ref"}
-            if not alone or not isinstance(node.schema["$ref"], str):
-                return number
-            number = self.references(node)[0]
-            if number in seen:  # a circle, which has no meaning
-                return number
+            if (
+                not isinstance(node.schema, dict)
+                or len(node.schema) != 1
+                or not isinstance(node.schema.get("$ref"), str)
+            ):
+                break
             seen.add(number)
+            number = self.references(node)[0]
+        return number
 
     def made(self, parent: SchemaNode, schema: JSONValue, relative: str) -> int:
         """The number of a schema that stands for part of another one, and is in no document itself."""
