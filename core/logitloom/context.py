@@ -228,7 +228,8 @@ class Context:
                 self._check_ids(tokens)
         if chosen_logprob is not None:
             chosen_logprob = self._native_logprobs(chosen_logprob, tokens)
-        return self.with_fields(tokens=tokens, chosen_logprob=chosen_logprob, **changes)
+        new = self.with_fields(tokens=tokens, chosen_logprob=chosen_logprob)
+        return new.with_fields(**changes) if changes else new
 
     def _native(self, tokens: Any) -> Array:
         """Tokens of any form as ``[rows, n] int32`` of the backend."""

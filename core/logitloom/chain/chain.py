@@ -409,8 +409,9 @@ class Chain:
         """The position and the states of a state that belongs to this chain."""
         if not isinstance(context, Context):
             raise InvalidContext(f"A step has a Context, but this is {shown(context)}. Use Context.start.")
-        if type(state) is not self._state_type:
-            check_owner(self, state, context)
+        if type(state) is self._state_type:
+            return state
+        check_owner(self, state, context)
         if not isinstance(state, tuple) or len(state) != 2 or not isinstance(state[1], tuple):
             raise StateMismatch(
                 f"The state is a {type(state).__name__}, and no state of a chain. Take it from this chain's "

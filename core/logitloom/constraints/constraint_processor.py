@@ -201,7 +201,9 @@ class ConstraintProcessor(Processor):
                 return _masked(logits, found[1], context), backend.asarray(found[0])
         reached = _reached(memory, state, context)
         within = {} if left is None else self._within(reached, left, memory)
-        rows: Any = [within.get(row) or node.row for row, node in enumerate(reached)]
+        rows: Any = [node.row for node in reached]
+        for row, mask in within.items():
+            rows[row] = mask
         if None in rows:  # a state that is new, or dead
             dead = [row for row, node in enumerate(reached) if node.state == memory.dead]
             if dead:
@@ -329,11 +331,13 @@ def _in_host_memory(context: Context) -> bool:
 
 
 def _reached(memory: ConstraintMemory, state: Any, context: Context) -> list[StateNode]:
-    backend = context.backend
-    tokens = context.tokens
-    if tokens is not None:
-        tokens = host_list(backend, tokens)
-    return memory.reach(host_list(backend, state) if memory.dense else state, tokens)
+    backend, tokens = context.backend, context.tokens
+    if not memory.dense:
+        return memory.reach(state, None if tokens is None else host_list(backend, tokens))
+    # Of one step all arrays have values, or none.
+    if not (backend.on_host and backend.has_values(state)):
+        state, tokens = backend.to_numpy(state), None if tokens is None else backend.to_numpy(tokens)
+    return memory.reach(state.tolist(), None if tokens is None else tokens.tolist())
 
 
 def _text_end(memory: ConstraintMemory, state: Any, tokens: Sequence[int]) -> TextEnd:

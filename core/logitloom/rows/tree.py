@@ -134,9 +134,9 @@ def row_count(state: State) -> int | None:
     while parts:
         part = parts.pop()
         if isinstance(part, tuple) and not isinstance(part, Rows):
-            parts.extend(part[::-1])
+            parts += part[::-1]
         elif isinstance(part, dict):
-            parts.extend([*part.values()][::-1])
+            parts += [*part.values()][::-1]
         else:
             return _leaf_rows(part)
     return None

@@ -100,7 +100,8 @@ class TorchBackend(Backend):
         else:
             tensor = torch.from_numpy(np.array(host, dtype=dtype))
         # A table may be made while a transform runs, and must not belong to it.
-        return _unwrapped(tensor if self.on_host else tensor.to(self.device))
+        tensor = tensor if self.on_host else tensor.to(self.device)
+        return tensor if _transform() is None else _unwrapped(tensor)
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
         """A view of CPU memory, or a transfer from the device.
