@@ -362,11 +362,13 @@ class Satisfiability:
             wanted: the truth vectors with which it may be closed.
         """
         asked = kind, formulas, wanted
-        if asked not in self._opened:
+        # Long formulas take long to hash, so they are looked up once.
+        frame = self._opened.get(asked)
+        if frame is None:
             must, *extras = formulas
             start = objects.start_object if kind == "object" else arrays.start_array
-            self._opened[asked] = start(self, must, tuple(extras), wanted)
-        return self._opened[asked]
+            frame = self._opened[asked] = start(self, must, tuple(extras), wanted)
+        return frame
 
     def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> Inquiry[set[TruthVector]]:
         extras = len(formulas) - 1

@@ -77,9 +77,12 @@ def number_automaton(
     finite = listed(wanted, "eq")
     if finite is not None:
         return _of_few(finite, wanted, output, tracker, plain_integers)
-    universe = _compiled("|".join(_forms(everything, wanted, plain_integers)))
+    are_whole = ("int", True) in wanted or (plain_integers and ("int", False) in wanted)
+    universe = _compiled(_WHOLE if are_whole else "|".join(_forms(everything, wanted, plain_integers)))
     lists = [atom for atom in everything if atom[0] == "eq"]
-    others = [atom for atom in everything if atom[0] != "eq"]
+    # Each number that is written without a point and an exponent is an integer.
+    implied = [atom for atom in everything if are_whole and atom[0] == "int"]
+    others = [atom for atom in everything if atom[0] != "eq" and atom not in implied]
     members: dict[Decimal, frozenset[Atom]] = memberships([(atom, atom[1]) for atom in lists])
 
     def label(value: Decimal, is_plain: bool) -> Output:
@@ -89,7 +92,7 @@ def number_automaton(
         found: Output = flags[-1] if lists else None
         if found is _OTHERWISE:
             return None
-        holds = dict(zip(others, flags, strict=False)) | dict.fromkeys(found or (), True)
+        holds = dict(zip(others, flags, strict=False)) | dict.fromkeys((*implied, *(found or ())), True)
         return output(lambda atom: holds.get(atom, False))
 
     languages = [_language(atom, tracker.budget) for atom in others]
@@ -97,7 +100,7 @@ def number_automaton(
 
 
 def _forms(everything: Sequence[Atom], wanted: Sequence[Atom], plain_integers: bool) -> list[str]:
-    """The forms in which numbers may be written, as patterns.
+    """The forms in which numbers may be written that need not be plain integers, as patterns.
 
     Args:
         everything: the atoms that play a part.
@@ -106,9 +109,7 @@ def _forms(everything: Sequence[Atom], wanted: Sequence[Atom], plain_integers: b
     """
     is_plain = plain_integers and ("int", False) in everything
     fraction = r"(?:\.[0-9]+)?"
-    if ("int", True) in wanted or (is_plain and ("int", False) in wanted):
-        fraction = ""
-    elif ("int", False) in wanted:
+    if ("int", False) in wanted:
         fraction = r"(?:\.0)?"
     if not everything:
         return [f"{_WHOLE}{fraction}(?:[eE][+-]?[0-9]+)?"]
