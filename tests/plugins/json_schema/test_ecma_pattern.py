@@ -84,7 +84,7 @@ def test_one_long_repeat_between_parts_of_fixed_length_is_counted(
                 rf"\p{{{name}}}",
                 rf"Pattern '\p{{{name}}}': the property of characters '\\p{{{name}}}' is not known here.",
             )
-            for name in ("anything=Lu", "=Lu", "sc=gc=Lu", "sc=Lu", "gc=Latin", "gc=ASCII", "Lz", "gc=LC")
+            for name in ("anything=Lu", "=Lu", "sc=gc=Lu", "sc=Lu", "gc=Latin", "gc=ASCII", "Lz", "gc=Lx")
         ],
         (r"(?x: a)", "Pattern '(?x: a)': the group '(?x:' is not known here."),
         ("[z-a]", "Pattern '[z-a]' is no valid regular expression: bad character range"),
@@ -116,6 +116,7 @@ def test_errors_quote_the_pattern_as_it_was_written(pattern: str, text: str | No
         (r"^(?=.*b)(?!.*c)a", ["ab", "axb"], ["a", "abc", "b"]),
         (r"^\p{Lu}\P{Lu}[\p{Greek}_]$", ["Aaα", "É__"], ["aaα", "AAα", "Aaa"]),
         (r"^\p{gc=Lu}\P{General_Category=Uppercase_Letter}$", ["Aa"], ["AA"]),
+        (r"^\p{LC}\P{Cased_Letter}\p{Currency_Symbol}$", ["ǅª€", "a1$", "A_£"], ["ªa€", "aA€", "a1+"]),
         (r"^\p{sc=Greek}\p{Script=Greek}\p{scx=Greek}\P{Script_Extensions=Greek}$", ["αααa"], ["αααα"]),
     ],
 )

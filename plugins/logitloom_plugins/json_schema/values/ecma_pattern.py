@@ -58,11 +58,20 @@ _SCRIPTS: Final = {
     "Latin": "LATIN", "Greek": "GREEK", "Cyrillic": "CYRILLIC", "Han": "CJK UNIFIED", "Hiragana": "HIRAGANA",
     "Katakana": "KATAKANA", "Arabic": "ARABIC", "Hebrew": "HEBREW", "Thai": "THAI", "Hangul": "HANGUL",
 }  # fmt: skip
+#: The long names of general categories (ECMA-262, values of ``General_Category``).
 _LONG_CATEGORIES: Final = {
-    "Letter": "L", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Number": "N", "Decimal_Number": "Nd",
-    "Punctuation": "P", "Symbol": "S", "Separator": "Z", "Mark": "M", "Other": "C", "digit": "Nd", "punct": "P",
-    "Control": "Cc",
+    "Letter": "L", "Cased_Letter": "LC", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt",
+    "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Mark": "M", "Combining_Mark": "M", "Nonspacing_Mark": "Mn",
+    "Spacing_Mark": "Mc", "Enclosing_Mark": "Me", "Number": "N", "Decimal_Number": "Nd", "digit": "Nd",
+    "Letter_Number": "Nl", "Other_Number": "No", "Punctuation": "P", "punct": "P", "Connector_Punctuation": "Pc",
+    "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps", "Close_Punctuation": "Pe", "Initial_Punctuation": "Pi",
+    "Final_Punctuation": "Pf", "Other_Punctuation": "Po", "Symbol": "S", "Math_Symbol": "Sm", "Currency_Symbol": "Sc",
+    "Modifier_Symbol": "Sk", "Other_Symbol": "So", "Separator": "Z", "Space_Separator": "Zs", "Line_Separator": "Zl",
+    "Paragraph_Separator": "Zp", "Other": "C", "Control": "Cc", "cntrl": "Cc", "Format": "Cf", "Surrogate": "Cs",
+    "Private_Use": "Co", "Unassigned": "Cn",
 }  # fmt: skip
+#: By a category that is made of others, these; any other category stands for itself.
+_JOINED_CATEGORIES: Final = {"LC": ("Lu", "Ll", "Lt")}
 _OF_CATEGORIES: Final = ("gc=", "General_Category=")
 _OF_SCRIPTS: Final = ("sc=", "Script=", "scx=", "Script_Extensions=")
 
@@ -113,7 +122,8 @@ def _property(name: str) -> Ranges | None:
     elif script is not None:
         held = bytes([unicodedata.name(point, "").startswith(script) for point in points])
     elif 0 < len(category) <= 2 and category[0] in "LMNPSZC":
-        held = bytes([unicodedata.category(point).startswith(category) for point in points])
+        categories = _JOINED_CATEGORIES.get(category, (category,))
+        held = bytes([unicodedata.category(point).startswith(categories) for point in points])
     else:
         return None
     return tuple([(run.start(), run.end() - 1) for run in re.finditer(b"\1+", held)]) or None
