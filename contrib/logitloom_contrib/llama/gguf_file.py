@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import struct
 from functools import lru_cache
@@ -58,13 +59,15 @@ class GGUFFile:
             raise ModelError(f"A model file is given by its path, but this is a {type(path).__name__}.")
         self.path = os.fspath(path)
         try:
-            self._content: NDArray[np.uint8] = np.asarray(np.memmap(self.path, dtype=np.uint8, mode="r"))
+            with open(self.path, "rb") as file:
+                self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError as error:
             raise ModelError(f"There is no model file {self.path!r}. Give the path of a GGUF file.") from error
         except (OSError, ValueError) as error:
             raise ModelError(
                 f"The model file {self.path!r} cannot be read: {error}. Give a whole GGUF file."
             ) from error
+        self._content = np.frombuffer(self._mapped, dtype=np.uint8)
         self.metadata: dict[str, Any] = {}
         self.tensors: dict[str, TensorInfo] = {}
         try:
@@ -116,6 +119,9 @@ class GGUFFile:
             ) from error
         # What is stored as float32 would be a read-only view of the file: it is copied.
         floats: NDArray[np.float32] = np.require(values, dtype=np.float32, requirements=["C", "W"]).reshape(info.shape)
+        # The pages of the file that were read would count as memory of the process until the file is dropped.
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
         return floats
 
     def _parse(self, content: memoryview) -> None:

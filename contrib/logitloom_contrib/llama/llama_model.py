@@ -19,7 +19,7 @@ from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import ModelError
 from logitloom_contrib.llama.gguf_file import file_vocabulary
 from logitloom_contrib.llama.kv_cache import Buffers, KVCache, KVLayout
-from logitloom_contrib.llama.weights import LayerWeights, LlamaConfig, LlamaWeights, random_weights
+from logitloom_contrib.llama.weights import FileWeights, LayerWeights, LlamaConfig, LlamaWeights, random_weights
 
 if TYPE_CHECKING:
     from logitloom_contrib.llama.tokenizer import LlamaTokenizer
@@ -53,7 +53,8 @@ class LlamaModel:
 
     Args:
         config: sizes and constants.
-        weights: host weights. Each is uploaded once; on NumPy the model computes with these arrays themselves.
+        weights: host weights. Each is asked for and uploaded once; on NumPy the model computes with these arrays
+            themselves.
         backend: array library and device.
         dtype: array API name of the weights' and logits' dtype: ``float32``, ``float16`` or ``bfloat16``.
             Norms, softmax and rotary angles are computed in float32 whatever it is.
@@ -80,7 +81,7 @@ class LlamaModel:
     def __init__(
         self,
         config: LlamaConfig,
-        weights: LlamaWeights,
+        weights: LlamaWeights | FileWeights,
         backend: Backend,
         dtype: str = "float32",
         *,
@@ -97,7 +98,9 @@ class LlamaModel:
             return backend.cast(host if backend.name == "numpy" else backend.asarray(host), dtype)
 
         self._embedding, self._norm = on_device(weights.embedding), on_device(weights.norm)
-        self._head = self._embedding if weights.head is None else on_device(weights.head)
+        head = weights.head
+        self._head = self._embedding if head is None else on_device(head)
+        del head
         cos, sin = _rotary_tables(config, weights.rope_factors)
         self._cos, self._sin = on_device(cos), on_device(sin)
         self._layers = [LayerWeights(*(on_device(part) for part in layer)) for layer in weights.layers]

@@ -16,6 +16,7 @@ from logitloom.errors import ModelError
 from logitloom_contrib.llama.gguf_file import GGUFFile
 
 __all__ = [
+    "FileWeights",
     "LayerWeights",
     "LlamaConfig",
     "LlamaWeights",
@@ -97,7 +98,7 @@ class LlamaWeights(NamedTuple):
         norm: ``[dim]``, before the output head.
         head: ``[vocab, dim]``, or None where the embedding serves as the head (tied).
         rope_factors: ``[head_dim / 2]`` divisors of the rotary frequencies, or None.
-        layers: one per block, in order; may be a generator, so that a model is never in memory twice.
+        layers: one per block, in order.
     """
 
     embedding: NDArray[np.float32]
@@ -176,12 +177,51 @@ def read_config(file: GGUFFile) -> LlamaConfig:
     )
 
 
-def read_weights(file: GGUFFile, config: LlamaConfig) -> LlamaWeights:
-    """The weights in a GGUF file, dequantised; a layer is read when it is asked for.
+class FileWeights:
+    """The weights in a GGUF file, with the attributes of :class:`LlamaWeights`.
+
+    Each is read and dequantised whenever it is asked for, so that a model that is uploaded is never in memory twice.
+    """
+
+    def __init__(self, file: GGUFFile, config: LlamaConfig) -> None:
+        self._file, self._config = file, config
+
+    @property
+    def embedding(self) -> NDArray[np.float32]:
+        """``[vocab, dim]``."""
+        return _tensor(self._file, "token_embd.weight", (self._config.vocab_size, self._config.dim))
+
+    @property
+    def norm(self) -> NDArray[np.float32]:
+        """``[dim]``, before the output head."""
+        return _tensor(self._file, "output_norm.weight", (self._config.dim,))
+
+    @property
+    def head(self) -> NDArray[np.float32] | None:
+        """``[vocab, dim]``, or None where the embedding serves as the head (tied)."""
+        return self._optional("output.weight", self._config.vocab_size, self._config.dim)
+
+    @property
+    def rope_factors(self) -> NDArray[np.float32] | None:
+        """``[head_dim / 2]`` divisors of the rotary frequencies, or None."""
+        return self._optional("rope_freqs.weight", self._config.head_dim // 2)
+
+    @property
+    def layers(self) -> Iterator[LayerWeights]:
+        """One per block, in order."""
+        return _read_layers(self._file, self._config)
+
+    def _optional(self, name: str, *shape: int) -> NDArray[np.float32] | None:
+        return _tensor(self._file, name, shape) if name in self._file.tensors else None
+
+
+def read_weights(file: GGUFFile, config: LlamaConfig) -> FileWeights:
+    """The weights in a GGUF file.
 
     Raises:
-        ModelError: if tensors are missing, have another shape than the configuration says, or are left over
-            (biases, adapters), since a model computed without them would be another one.
+        ModelError: if tensors are left over (biases, adapters), since a model computed without them would be another
+            one. Where tensors are missing or have another shape than the configuration says, they raise it when they
+            are asked for.
     """
     known = {"token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight"}
     known |= {f"blk.{i}.{part}.weight" for i in range(config.layers) for part in _PARTS}
@@ -192,17 +232,7 @@ def read_weights(file: GGUFFile, config: LlamaConfig) -> LlamaWeights:
             f"{', '.join(unknown[:4])}{' and more' if len(unknown) > 4 else ''}. They would be ignored, so the model "
             f"is refused."
         )
-    return LlamaWeights(
-        embedding=_tensor(file, "token_embd.weight", (config.vocab_size, config.dim)),
-        norm=_tensor(file, "output_norm.weight", (config.dim,)),
-        head=_tensor(file, "output.weight", (config.vocab_size, config.dim))
-        if "output.weight" in file.tensors
-        else None,
-        rope_factors=_tensor(file, "rope_freqs.weight", (config.head_dim // 2,))
-        if "rope_freqs.weight" in file.tensors
-        else None,
-        layers=_read_layers(file, config),
-    )
+    return FileWeights(file, config)
 
 
 def random_weights(config: LlamaConfig, seed: int, *, tied: bool = True) -> LlamaWeights:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -23,6 +26,18 @@ def test_tensors_are_those_that_ggufs_own_reader_finds(write_model, tiny_tensors
         assert found.dtype == np.float32
         assert found.shape == tiny_tensors[tensor.name].shape
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.extras
+def test_pages_that_were_read_do_not_stay_in_memory(write_model, tiny_tensors):
+    maps = Path("/proc/self/smaps")
+    if not maps.exists():
+        pytest.skip("the system does not tell which pages are in memory")
+    path = write_model({**tiny_tensors, "token_embd.weight": np.zeros((2048, 512), dtype=np.float32)})
+    file = GGUFFile(path)
+    assert file.tensor("token_embd.weight").nbytes == 4 << 20
+    resident = re.findall(rf"{re.escape(str(path))}$.*?^Rss: *(\d+) kB", maps.read_text(), re.MULTILINE | re.DOTALL)
+    assert sum(map(int, resident)) < 1 << 10
 
 
 @pytest.mark.extras

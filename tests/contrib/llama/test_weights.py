@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import weakref
 
 import numpy as np
 import pytest
 
+from logitloom.arrays.backend import Backend
 from logitloom.errors import ModelError
 from logitloom_contrib.llama import default_weights, load
 from logitloom_contrib.llama.gguf_file import GGUFFile
@@ -53,6 +55,26 @@ def test_a_head_of_its_own_is_used(write_model, tiny_tensors):
     tokens = np.array([[3, 1, 4]], dtype=np.int32)
     expected = tied.forward(tokens, tied.empty_cache(1))[0]
     np.testing.assert_allclose(separate.forward(tokens, separate.empty_cache(1))[0], -2 * expected, rtol=1e-5)
+
+
+@pytest.mark.extras
+def test_each_weight_leaves_the_host_when_it_is_uploaded(
+    backend: Backend, monkeypatch, write_model, tiny_tensors, tiny_config
+):
+    if backend.name == "numpy":
+        pytest.skip("NumPy computes with the arrays of the host")
+    path, read, before = write_model(tiny_tensors), GGUFFile.tensor, {}
+
+    def tensor(file: GGUFFile, name: str) -> np.ndarray:
+        if name.startswith("blk.1."):
+            assert [other for other, array in before.items() if not other.startswith("blk.") and array()] == []
+        values = read(file, name)
+        before[name] = weakref.ref(values)
+        return values
+
+    monkeypatch.setattr(GGUFFile, "tensor", tensor)
+    load(path, backend=backend)
+    assert set(before) == set(tiny_tensors)
 
 
 @pytest.mark.extras
