@@ -34,8 +34,8 @@ from tests.oracles.model_files import gguf_read_once
 
 HERE = Path(__file__).parent
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
-#: Bytes by which the memory may grow before dead objects are looked for, and before compiled functions are dropped too.
-DEAD, COMPILED = 1 << 27, 1 << 29
+#: Bytes by which the memory may grow before dead objects and compiled functions are dropped.
+GROWTH = 1 << 27
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 #: Markers of array libraries beside NumPy. Cases get them from their parameters; other tests that need one are marked.
@@ -312,21 +312,26 @@ def _resident() -> int | None:
 class Memory:
     """What tests leave behind in this process."""
 
-    #: Bytes that the process took when dead objects were dropped the last time, and when compiled functions were.
-    after_objects = after_functions = 0
+    #: Bytes that the process took when dead objects were dropped the last time, when they were after the last test of
+    #: a file, and when compiled functions were.
+    after_objects = after_file = after_functions = 0
 
     @classmethod
-    def release(cls) -> None:
+    def release(cls, *, file_ended: bool = False) -> None:
         """Drop dead objects, and compiled functions once they fill too much: JAX keeps about a megabyte for each.
 
         The limits are growths, not totals: libraries that are only imported take a gigabyte, and a process that stays
         above a total would compile the same functions again after each test.
+
+        Args:
+            file_ended: whether the fixtures of a file are gone. What they held was counted after the file's tests, and
+                stays with the process until it is given back.
         """
         now = _resident()
-        if now is not None and now < cls.after_objects + DEAD:
+        if now is not None and now < (cls.after_file if file_ended else cls.after_objects) + GROWTH:
             return
         cls._collect()
-        if (_resident() or 0) > cls.after_functions + COMPILED:
+        if (_resident() or 0) > cls.after_functions + GROWTH:
             if "jax" in sys.modules:
                 sys.modules["jax"].clear_caches()
             if "torch._dynamo" in sys.modules:
@@ -334,6 +339,8 @@ class Memory:
             cls._collect()
             cls.after_functions = _resident() or 0
         cls.after_objects = _resident() or 0
+        if file_ended:
+            cls.after_file = cls.after_objects
 
     @staticmethod
     def _collect() -> None:
@@ -362,7 +369,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
             for value in vars(module).values():
                 if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
                     value.cache_clear()
-            Memory.release()
+            Memory.release(file_ended=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

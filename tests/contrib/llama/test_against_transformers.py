@@ -6,7 +6,7 @@ import gc
 import importlib.util
 import warnings
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -37,18 +37,18 @@ COMPARED = 8
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 
-class Held:
+@lru_cache
+def held() -> dict[Backend, LlamaModel]:
     """The model that was asked for last: models are loaded one at a time, because each takes half a gigabyte."""
-
-    models: ClassVar[dict[Backend, LlamaModel]] = {}
+    return {}
 
 
 def model_on(backend: Backend) -> LlamaModel:
-    if backend not in Held.models:
-        Held.models.clear()
+    if backend not in held():
+        held().clear()
         gc.collect()
-        Held.models[backend] = load(backend=backend)
-    return Held.models[backend]
+        held()[backend] = load(backend=backend)
+    return held()[backend]
 
 
 @lru_cache
@@ -91,7 +91,7 @@ def reference() -> Reference:
     transformers = pytest.importorskip("transformers", reason="the reference is transformers")
     pytest.importorskip("accelerate", reason="transformers needs accelerate to load a GGUF file")
     path, chosen = default_weights(), greedy_on_numpy()
-    Held.models.clear()
+    held().clear()
     with torch.inference_mode(), warnings.catch_warnings(), gguf_read_once():
         warnings.simplefilter("ignore")
         model = transformers.AutoModelForCausalLM.from_pretrained(
