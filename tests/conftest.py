@@ -54,9 +54,10 @@ TURNS = {"jax": 24, "mlx": 12, "torch": 6}
 OTHER_TURNS = {"jax": 2}
 #: Of a test that is marked ``long``, one of how many cases is tried, but in ``exhaustive``.
 LONG = 4
-#: How many tests of a file are in the smoke set, which runs in seconds, and what a test of it does without.
+#: How many tests of a file are in the smoke set, which runs in seconds.
 SMOKE = 2
-SLOW_FIXTURES = {"smollm2"}
+#: Fixtures that read the weights of the real model.
+WEIGHTS = {"smollm2", "real_transformers", "real_mlx"}
 #: Reasons for skipping that say that a package is missing.
 MISSING = re.compile(
     r"not installed|not available|\bneeds?\b|the peer is|no compiled kernels|gradients are those|could not import"
@@ -90,6 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "library": "needs an array library beside NumPy (added to what has one of their markers)",
         "promised": "needs a library beside NumPy that the environment promises (added)",
         "extras": "needs an optional package that is no array library",
+        "weights": "reads the real model, which takes half a gigabyte: tox runs it in processes of its own",
         "exhaustive": "an exhaustive or statistical run, only in the environment of that name",
         "long": "takes more than half a second: not in the smoke set; of its cases, one in four by default",
         "smoke": "the first case of the first tests of a file, on NumPy alone: a folder takes seconds (added)",
@@ -123,6 +125,12 @@ def pytest_collection() -> Iterator[Any]:
         # Libraries find their objects when the interpreter ends, and pytest, which looks for cycles before, does not.
         atexit.register(gc.unfreeze)
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import the files that have tests with weights alone where no others run: all of them import all libraries."""
+    alone = config.option.markexpr.startswith("weights") and collection_path.name.startswith("test_")
+    return True if alone and "mark.weights" not in collection_path.read_text(encoding="utf-8") else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -182,6 +190,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent != HERE)
     smoke: dict[Path, set[str]] = {}
     for item in items:
+        if WEIGHTS.intersection(getattr(item, "fixturenames", ())) and not item.get_closest_marker("weights"):
+            raise pytest.UsageError(f"{item.nodeid} reads the weights of the real model: mark it with weights.")
         if not hasattr(item, "callspec"):
             given = {mark.name for mark in item.iter_markers()}
             for name in _markers(given, {}) - given:
@@ -198,9 +208,8 @@ def _is_smoke(item: pytest.Item, tests: set[str]) -> bool:
         tests: the tests of its file that are in the set; the test of a new case is added.
     """
     test = item.nodeid.split("[")[0]
-    left_out = any(item.get_closest_marker(name) for name in ("extras", "exhaustive", "long", "skip"))
-    slow = SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-    if left_out or slow or test in tests or len(tests) == SMOKE:
+    left_out = any(item.get_closest_marker(name) for name in ("extras", "weights", "exhaustive", "long", "skip"))
+    if left_out or test in tests or len(tests) == SMOKE:
         return False
     tests.add(test)
     return True
@@ -330,20 +339,21 @@ class Memory:
         now = _resident()
         if now is not None and now < (cls.after_file if file_ended else cls.after_objects) + GROWTH:
             return
-        cls._collect()
+        cls.collect()
         if (_resident() or 0) > cls.after_functions + GROWTH:
             if "jax" in sys.modules:
                 sys.modules["jax"].clear_caches()
             if "torch._dynamo" in sys.modules:
                 sys.modules["torch._dynamo"].reset()
-            cls._collect()
+            cls.collect()
             cls.after_functions = _resident() or 0
         cls.after_objects = _resident() or 0
         if file_ended:
             cls.after_file = cls.after_objects
 
     @staticmethod
-    def _collect() -> None:
+    def collect() -> None:
+        """Drop dead objects, and give what they took back to the system."""
         gc.collect()
         # MLX keeps the memory of arrays that are no longer used.
         if "mlx.core" in sys.modules:
@@ -370,6 +380,14 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
                 if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
                     value.cache_clear()
             Memory.release(file_ended=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Of the files that are given to tox, most have no tests with weights, and some have no others."""
+    config = session.config
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and "weights" in config.option.markexpr:
+        session.exitstatus = exitstatus if config.args == ["tests"] else pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -32,15 +32,18 @@ def collected(expression: str) -> set[str]:
 
 def test_each_case_is_in_an_environment() -> None:
     every, by_default = collected("exhaustive or not exhaustive"), collected("")
-    numpy, full = (
+    numpy, full, weights = (
         collected("not library and not extras and not exhaustive"),
-        collected("(extras or promised) and not exhaustive"),
+        collected("(extras or promised) and not weights and not exhaustive"),
+        collected("weights and not exhaustive"),
     )
     elsewhere = collected("library and not promised and not extras and not exhaustive")
     assert numpy
     assert full
+    assert weights
     assert not numpy & full
-    assert numpy | full | elsewhere == by_default
+    assert not (numpy | full) & weights
+    assert numpy | full | weights | elsewhere == by_default
     assert by_default == collected("not exhaustive")
     assert by_default | collected("exhaustive") == every
     assert not by_default & collected("exhaustive")

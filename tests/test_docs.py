@@ -108,6 +108,8 @@ NEEDS = {
     "llama.cpp": ("llama_cpp",),
     "vLLM": ("vllm", "transformers", "accelerate"),
 }
+#: Needs of which the model itself is one.
+WEIGHTS = ("the weights", "the reference model")
 
 
 def _names(needs, request, monkeypatch):
@@ -119,7 +121,7 @@ def _names(needs, request, monkeypatch):
             pytest.skip(f"the package {package} is not installed")
     if alone:
         return {}
-    if needs in ("the weights", "the reference model"):
+    if needs in WEIGHTS:
         model = request.getfixturevalue("smollm2")
         # Reading the weights takes longer than most blocks.
         monkeypatch.setattr("logitloom_contrib.llama.load", lambda: model)
@@ -186,7 +188,11 @@ def blocks_with(path):
 @pytest.mark.extras
 @pytest.mark.parametrize(
     ("path", "needs"),
-    [(path, needs) for path in PAGES for needs in dict.fromkeys(needs for needs, _, _ in blocks_with(path))],
+    [
+        pytest.param(path, needs, marks=pytest.mark.weights if needs in WEIGHTS else ())
+        for path in PAGES
+        for needs in dict.fromkeys(needs for needs, _, _ in blocks_with(path))
+    ],
     ids=lambda value: name_of(value) if isinstance(value, Path) else value,
 )
 def test_blocks_that_need_a_model_run_where_it_is_installed(path, needs, request, monkeypatch, tmp_path):

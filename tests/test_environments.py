@@ -52,16 +52,19 @@ def test_the_default_environments_leave_out_exhaustive_runs_and_libraries_that_n
     default = [name.strip() for name in section("tox")["env_list"].split(",")]
     assert {"numpy", "all"} <= set(default)
     (alone,) = (line for line in lines_for("commands", "numpy") if " -m " in line and "doctest" not in line)
-    (rest,) = (line for line in lines_for("commands", "all") if " -m " in line and "doctest" not in line)
+    rest, model = (line for line in lines_for("commands", "all") if " -m " in line and "doctest" not in line)
     assert '"not library and not extras and not exhaustive"' in alone
-    assert '"(extras or promised) and not exhaustive"' in rest
+    assert '"(extras or promised) and not weights and not exhaustive"' in rest
+    assert '"weights and not exhaustive"' in model
     promised = {
         line.rpartition(" ")[2] for line in section("testenv")["set_env"].splitlines() if _promises(line, "all")
     }
     assert promised == {*LIBRARIES} - {
         "cupy"
     }  # it needs a device; tests/plugins/backends/test_cupy_stand_in.py does not
-    assert not any(" -m " in line for line in lines_for("commands", "exhaustive"))
+    most, model = (line for line in lines_for("commands", "exhaustive") if " -m " in line)
+    assert '"not weights"' in most
+    assert '"weights"' in model
 
 
 def test_the_workflow_runs_the_pythons_that_the_package_names() -> None:

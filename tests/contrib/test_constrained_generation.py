@@ -10,7 +10,7 @@ import pytest
 from logitloom import processors
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 
-pytestmark = pytest.mark.extras
+pytestmark = [pytest.mark.extras, pytest.mark.weights]
 
 #: A prefix of white space, rows of different lengths, and an address.
 PATTERNS = ["a b c d e", "(123456789)|(abcdefghijklmnop)", r"([a-z]{10})@([a-z]{5})\.([a-z]{3})"]

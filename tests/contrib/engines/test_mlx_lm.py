@@ -318,6 +318,7 @@ def test_every_generator_matches_every_pattern(tiny_mlx: Any, pattern: str) -> N
     assert [text for text in texts if not re.fullmatch(pattern, text)] == []
 
 
+@pytest.mark.weights
 def test_stream_generate_and_batch_generate_match_on_real_weights(
     real_mlx: Any, real_tokenizer: Any, real_vocabulary: Any
 ) -> None:

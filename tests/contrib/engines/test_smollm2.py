@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers", reason="the package transform
 
 from logitloom_contrib.engines.transformers import TransformersModel, to_transformers  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.extras]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.extras, pytest.mark.weights]
 
 PROMPTS = ("My phone number is ", "I like the ", "Write to me: ", "In 1999, ")
 PATTERNS = (

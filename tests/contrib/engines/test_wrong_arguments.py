@@ -94,5 +94,6 @@ def test_mlx_lm_takes_or_refuses_any_argument(tiny_mlx: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.weights
 def test_other_entries_take_or_refuse_any_argument() -> None:
     assert not list(refused_without_a_sentence(OTHERS))

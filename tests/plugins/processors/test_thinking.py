@@ -178,6 +178,7 @@ def drafts() -> CandidateGenerator:
 
 
 @pytest.mark.extras
+@pytest.mark.weights
 @pytest.mark.parametrize("way", first(2, ["drafts", "beams", "greedy"]))
 @pytest.mark.long
 def test_the_real_model_thinks_within_its_budget_and_answers(smollm2: Any, way: str) -> None:
@@ -196,6 +197,7 @@ def test_the_real_model_thinks_within_its_budget_and_answers(smollm2: Any, way: 
 
 
 @pytest.mark.extras
+@pytest.mark.weights
 @pytest.mark.parametrize("most", [8, 9, 12])
 @pytest.mark.long
 def test_max_tokens_below_the_budget_close_the_span_in_time(smollm2: Any, most: int) -> None:

@@ -275,6 +275,7 @@ def test_whatever_is_written_the_calls_are_valid(form: str, choice: str, seed: i
 
 @pytest.mark.parametrize("way", first(2, ["drafts", "greedy", "beams"]))
 @pytest.mark.long
+@pytest.mark.weights
 def test_the_real_model_calls_with_valid_arguments(smollm2: Any, way: str) -> None:
     options = {"tools": TOOLS, "choice": "required", "parallel": False}
     chain = processors.load(("tool_call", options), tokenizer=smollm2.vocabulary)
@@ -289,6 +290,7 @@ def test_the_real_model_calls_with_valid_arguments(smollm2: Any, way: str) -> No
         assert len(check_calls("hermes", sequence.text or "")) == 1, sequence.text
 
 
+@pytest.mark.weights
 def test_the_real_model_thinks_before_it_calls(smollm2: Any) -> None:
     call = ["tool_call", {"tools": TOOLS, "choice": "weather", "parallel": False}]
     chain = processors.load(("thinking", {"budget": 8, "then": call}), tokenizer=smollm2.vocabulary)
