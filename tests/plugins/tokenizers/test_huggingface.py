@@ -473,9 +473,9 @@ def test_a_decode_that_rewrites_the_text_is_refused(corpus: list[str]) -> None:
 
 
 def test_a_tokenizer_in_python_is_refused() -> None:
-    canine = pytest.importorskip("transformers.models.canine", reason="needs transformers")
+    byt5 = pytest.importorskip("transformers.models.byt5", reason="needs transformers")
     with pytest.raises(VocabularyError, match="runs on Python code"):
-        HuggingFaceReader().vocabulary(canine.CanineTokenizer())
+        HuggingFaceReader().vocabulary(byt5.ByT5Tokenizer())
 
 
 # ---- reading once
