@@ -35,7 +35,7 @@ from tests.oracles.model_files import gguf_read_once
 HERE = Path(__file__).parent
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
 #: Bytes by which the memory may grow before dead objects and compiled functions are dropped.
-GROWTH = 1 << 27
+GROWTH = 1 << 26
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 #: Markers of array libraries beside NumPy. Cases get them from their parameters; other tests that need one are marked.
@@ -128,7 +128,7 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import the files that have tests with weights alone where no others run: all of them import all libraries."""
+    """Import no file without tests with weights where only these run: all files together import all libraries."""
     alone = config.option.markexpr.startswith("weights") and collection_path.name.startswith("test_")
     return True if alone and "mark.weights" not in collection_path.read_text(encoding="utf-8") else None
 
@@ -333,8 +333,8 @@ class Memory:
         above a total would compile the same functions again after each test.
 
         Args:
-            file_ended: whether the fixtures of a file are gone. What they held was counted after the file's tests, and
-                stays with the process until it is given back.
+            file_ended: whether the fixtures of a file are gone. What the fixtures held is part of ``after_objects``, so
+                that growth is counted from the end of an earlier file.
         """
         now = _resident()
         if now is not None and now < (cls.after_file if file_ended else cls.after_objects) + GROWTH:
@@ -370,14 +370,17 @@ def pytest_runtest_logfinish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[Any]:
-    """Empty the caches of a file's functions after its last test: models among them take half a gigabyte."""
+    """Empty the caches of a file's functions, and of those that it imports from other tests, after its last test.
+
+    Models and vocabularies in them take up to half a gigabyte.
+    """
     try:
         return (yield)
     finally:
         module = getattr(item, "module", None)
         if module is not None and (nextitem is None or nextitem.path != item.path):
             for value in vars(module).values():
-                if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
+                if hasattr(value, "cache_clear") and value.__module__.startswith("tests."):
                     value.cache_clear()
             Memory.release(file_ended=True)
 

@@ -220,8 +220,8 @@ def read_weights(file: GGUFFile, config: LlamaConfig) -> FileWeights:
 
     Raises:
         ModelError: if tensors are left over (biases, adapters), since a model computed without them would be another
-            one. Where tensors are missing or have another shape than the configuration says, they raise it when they
-            are asked for.
+            one. A tensor that is missing, or has another shape than the configuration says, is refused when the tensor
+            is asked for.
     """
     known = {"token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight"}
     known |= {f"blk.{i}.{part}.weight" for i in range(config.layers) for part in _PARTS}
