@@ -30,7 +30,7 @@ def fingerprint_of(value: Any, what: str) -> str:
         what: what the value is, for the message.
 
     Raises:
-        StateMismatch: if the value is an object that cannot be told from others of its class.
+        StateMismatch: if the value is an object that cannot be told from others of its class, or nested too deeply.
 
     Example:
         >>> fingerprint_of({"k": [1, 2]}, "option") == fingerprint_of({"k": (1, 2)}, "option")
@@ -39,7 +39,13 @@ def fingerprint_of(value: Any, what: str) -> str:
         False
     """
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(_text_of(value, what).encode("utf-8", "surrogatepass"))
+    try:
+        text = _text_of(value, what)
+    except RecursionError:
+        raise StateMismatch(
+            f"The {what} is nested too deeply for a fingerprint, so states of its chain cannot be saved. Nest it less."
+        ) from None
+    digest.update(text.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 

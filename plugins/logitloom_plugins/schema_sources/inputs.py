@@ -10,13 +10,15 @@ import copy
 import difflib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from enum import Enum
 from typing import Any, Final
 
 from logitloom.errors import LogitloomWarning, OptionError, UnsupportedSchema
-from logitloom_plugins.json_schema.schema.schema_document import subschemas
+from logitloom_plugins.json_schema.schema.schema_document import escape_pointer, subschemas
 from logitloom_plugins.schema_sources.narrowing import narrowed_format
 
-__all__ = ["check_keywords", "check_strict", "closed", "every_subschema", "unwrapped"]
+__all__ = ["check_keywords", "check_strict", "closed", "every_subschema", "json_values", "unwrapped"]
 
 #: The keywords of drafts 4 to 2020-12.
 _KEYWORDS: Final = frozenset([
@@ -33,6 +35,8 @@ _KEYWORDS: Final = frozenset([
 _ANNOTATIONS: Final = frozenset(["discriminator", "example", "externalDocs", "nullable", "propertyOrdering", "xml"])
 #: What stands in OpenAI's wrapper.
 _WRAPPER: Final = frozenset(["description", "name", "schema", "strict", "type"])
+#: The types of values that JSON has, as Python holds them; ``Decimal`` where a reader of JSON makes that of numbers.
+_JSON_TYPES: Final = frozenset((str, int, float, bool, type(None), Decimal))
 #: So many unknown keywords of a schema are compared with the known ones.
 _MOST_LOOKED_UP: Final = 100
 #: Keywords that OpenAI's strict mode does not take.
@@ -84,6 +88,70 @@ def unwrapped(given: Mapping[str, Any], read: Callable[[Any], Any]) -> Any:
     return schema
 
 
+def json_values(given: dict[str, Any]) -> dict[str, Any]:
+    """A schema with what JSON has in place of what Python makes of that: values for members of enums, lists for tuples.
+
+    A schema that has nothing of the kind is returned itself.
+
+    Raises:
+        UnsupportedSchema: if it holds something that is no value of JSON, with its place.
+
+    Example:
+        >>> json_values({"enum": ("a", "b")})
+        {'enum': ['a', 'b']}
+    """
+    waiting, seen = [given], set[int]()
+    while waiting:
+        part: Any = waiting.pop()
+        if type(part) in (dict, list):
+            if id(part) not in seen:
+                seen.add(id(part))
+                waiting += part.values() if isinstance(part, dict) else part
+                if isinstance(part, dict) and not {*map(type, part)} <= {str}:
+                    break
+        elif type(part) not in _JSON_TYPES:
+            break
+    else:
+        return given
+    converted: dict[str, Any] = _converted(given, "#", {})
+    return converted
+
+
+def _converted(value: Any, place: str, known: dict[int, Any]) -> Any:
+    """A value as JSON has it; one object for one object."""
+    if isinstance(value, Enum):
+        value = value.value
+    if type(value) in _JSON_TYPES:
+        return value
+    if id(value) in known:
+        return known[id(value)]
+    if isinstance(value, (str, int, float)):
+        return str.__str__(value) if isinstance(value, str) else int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, dict):
+        found = known[id(value)] = {}
+        for key, part in value.items():
+            name = _converted(key, place, known) if isinstance(key, str) else key
+            if not isinstance(name, str):
+                raise _no_key(name, place)
+            found[name] = _converted(part, f"{place}/{escape_pointer(name)}", known)
+        return found
+    if not isinstance(value, (list, tuple)):
+        raise UnsupportedSchema(
+            f"The schema has {value!r:.60} at {place:.200}, which is no value of JSON. Write a text, number, list or "
+            f"table there, or remove it."
+        )
+    listed = known[id(value)] = []
+    listed += [_converted(part, f"{place}/{index}", known) for index, part in enumerate(value)]
+    return listed
+
+
+def _no_key(key: Any, place: str) -> UnsupportedSchema:
+    return UnsupportedSchema(
+        f"The schema has the key {key!r:.60} at {place:.200}, and keys of JSON objects are texts. Write it as one, or "
+        f"remove it."
+    )
+
+
 def closed(schema: Any) -> Any:
     """A schema of a class, in which objects have no members beside their properties, unless it says otherwise.
 
@@ -95,6 +163,8 @@ def closed(schema: Any) -> Any:
     """
     schema = copy.deepcopy(schema)
     for _, part in every_subschema(schema):
+        # Values of Python in examples, which a library passes on as they are.
+        part.pop("examples", None)
         if "properties" in part and "unevaluatedProperties" not in part:
             part.setdefault("additionalProperties", False)
         narrowed_format(part)
@@ -166,10 +236,7 @@ def check_keywords(schema: Any, *, error: bool) -> None:
             if keyword in _KEYWORDS or keyword in _ANNOTATIONS or str(keyword).startswith("x-"):
                 continue
             if not isinstance(keyword, str):
-                raise UnsupportedSchema(
-                    f"The schema has the key {keyword!r:.60} at {pointer:.200}, and keys of JSON objects are texts. "
-                    f"Write it as one, or remove it."
-                )
+                raise _no_key(keyword, pointer)
             if keyword not in looked_up and len(looked_up) < _MOST_LOOKED_UP:
                 near = difflib.get_close_matches(keyword[:40], _KEYWORDS, n=1, cutoff=0.8)
                 looked_up[keyword] = f" (did you mean {near[0]!r}?)" if near else ""

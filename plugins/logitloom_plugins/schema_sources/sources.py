@@ -14,7 +14,7 @@ from typing import Any, Final, get_origin, get_type_hints, is_typeddict
 
 from logitloom.errors import LogitloomWarning, OptionError
 from logitloom.host.loading import text_or_file
-from logitloom_plugins.schema_sources.inputs import closed, every_subschema, unwrapped
+from logitloom_plugins.schema_sources.inputs import closed, every_subschema, json_values, unwrapped
 from logitloom_plugins.schema_sources.narrowing import finite_numbers, pydantic_generator
 from logitloom_plugins.schema_sources.structs import narrow_struct
 
@@ -36,7 +36,8 @@ def schema_of(source: Any) -> Any:
 
     Raises:
         OptionError: if it is none of these, or a text or file is no JSON.
-        UnsupportedSchema: if a ``response_format`` is strict, and the schema breaks a rule of that mode.
+        UnsupportedSchema: if a ``response_format`` is strict, and the schema breaks a rule of that mode; or if a schema
+            holds something that is no value of JSON.
 
     Example:
         >>> schema_of('{"type": "integer"}')
@@ -54,12 +55,13 @@ def schema_of(source: Any) -> Any:
             kind = {list: "array", str: "string", type(None): "null"}.get(type(source), "number")
             raise OptionError(f"{what} holds a JSON {kind}, but a schema is an object or a boolean. Correct it.")
     if isinstance(source, dict):
-        return unwrapped(source, schema_of)
+        found = unwrapped(source, schema_of)
+        return json_values(found) if isinstance(found, dict) else found
     if isinstance(source, bool):
         return source
     if isinstance(source, type) and issubclass(source, Enum):
         return _enum(source)
-    return closed(_of_class(source))
+    return json_values(closed(_of_class(source)))
 
 
 def _of_class(source: Any) -> Any:

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
-from logitloom import processors
+from logitloom import Context, Vocabulary, processors
 from logitloom.automata import DEAD, Budget, at_most
 from logitloom.constraints import UNKNOWN, Ended
-from logitloom.errors import BudgetExceeded, LogitloomError
+from logitloom.errors import BudgetExceeded, LogitloomError, StateMismatch
 from logitloom_plugins.json_schema.folds.machine import accepts, read
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
@@ -182,6 +183,21 @@ def test_what_is_nested_deeply_is_read_and_completed() -> None:
     schema = SchemaAutomaton(compile_schema(deep))
     assert schema.read(schema.start(), b"[[") is not None
     assert schema.completion(schema.start()) == b"[" * 1500 + b"null" + b"]" * 1500
+
+
+@pytest.mark.usefixtures("usual_recursion")
+def test_what_is_nested_deeply_runs_on_tokens() -> None:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    chain = processors.load(("json", {"schema": nested(1500, "items")}), tokenizer=words)
+    blank = np.zeros((1, words.size), dtype=np.float32)
+    context = Context.start(blank, prompt=[[1]], max_new_tokens=9)
+    masked, _ = chain.process(blank, chain.init_state(context), context)
+    assert masked[0, 1 + ord("[")] == 0.0
+    with pytest.raises(StateMismatch, match="nested too deeply for a fingerprint.* Nest it less"):
+        _ = chain["json"].fingerprint
+    circle: Any = {"x": {}}
+    circle["x"]["y"] = circle
+    processors.load(("json", {"schema": circle}), tokenizer=words)
 
 
 def test_too_many_alternatives_in_what_a_text_begins_with_are_an_error_beforehand() -> None:

@@ -28,6 +28,8 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
     ("format", {"type": "json_schema"}, "the name of a format is expected"),
     ("prefixItems", {}, "a list of schemas is expected"),
     ("required", [1], "a list of property names is expected"),
+    ("uniqueItems", "true", "true or false is expected"),
+    ("$ref", ["#"], "the place of a schema is expected"),
 ])  # fmt: skip
 def test_a_keyword_of_another_kind_is_refused(keyword: str, value: Any, wanted: str) -> None:
     told = f"The keyword {keyword!r} at # has the value {value!r}, and {wanted}. Correct the schema."
@@ -38,6 +40,10 @@ def test_a_keyword_of_another_kind_is_refused(keyword: str, value: Any, wanted: 
 @pytest.mark.parametrize(("schema", "told"), [
     ({"minimum": math.inf}, "The schema has the number inf, which JSON does not have. Give a finite number."),
     ({"$ref": "#gone"}, "The reference '#gone' at #/$ref names an anchor that does not exist."),
+    (
+        {"properties": {"a": {"type": "integer", "required": True}}},
+        "The keyword 'required' at /properties/a has the value True, and a list of property names is expected.",
+    ),
     ({"properties": {"a": 5}}, "The schema at /properties/a is 5, but a schema is an object or a boolean."),
     ({"pattern": r"[\1]"}, "is no character"),
 ])  # fmt: skip

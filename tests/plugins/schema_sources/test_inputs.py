@@ -6,9 +6,12 @@ import dataclasses
 import json
 import sys
 import warnings
+from datetime import date
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from logitloom import Vocabulary, processors
@@ -298,3 +301,70 @@ def test_a_key_that_an_object_of_a_schema_has_twice_is_told(tmp_path: Path) -> N
     path.write_text(text)
     with pytest.warns(LogitloomWarning, match=r"twice\.json' has the key 'type' more than once"):
         schema_of(path)
+
+
+class Colour(str, Enum):  # noqa: UP042 - a member of this class reads as its name
+    RED = "red"
+    BLUE = "blue"
+
+
+class Size(Enum):
+    S = 1
+    M = ("m", None)
+
+
+def test_a_schema_may_hold_what_python_makes_of_values_of_json() -> None:
+    given = {
+        "type": ("object", "null"),
+        "properties": {Colour.RED: {"enum": (Colour.RED, Size.S, Size.M)}, "b": {"const": np.float64(1.5)}},
+        "required": [Colour.RED],
+    }
+    found = schema_of(given)
+    assert json.dumps(found) == json.dumps(
+        {
+            "type": ["object", "null"],
+            "properties": {"red": {"enum": ["red", 1, ["m", None]]}, "b": {"const": 1.5}},
+            "required": ["red"],
+        }
+    )
+    assert {type(name) for name in [*found["properties"], *found["required"]]} == {str}
+    assert given["required"][0] is Colour.RED  # the user's own is not touched
+    assert schema_of(PERSON) is PERSON
+    shared = {"enum": (Colour.RED,)}
+    found = schema_of({"properties": {"a": shared, "b": shared}})
+    assert found["properties"]["a"] is found["properties"]["b"]
+
+
+def test_a_text_of_a_member_of_an_enum_is_its_value() -> None:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    chain = processors.load(("json", {"schema": {"enum": [Colour.RED]}, "escapes": "minimal"}), tokenizer=words)
+    constraint = chain["json"].constraint(words, words.size)
+    assert words.decode(constraint.forced(constraint.start())) == '"red"'
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"const": b"x"}, r"has b'x' at #/const, which is no value of JSON\. Write a text"),
+        ({"properties": {"a/b": {"enum": [1, {2}]}}}, r"has \{2\} at #/properties/a~1b/enum/1, which is no value"),
+        ({"default": object}, r"has <class 'object'> at #/default"),
+        ({"minimum": np.int64(3)}, r"has np.int64\(3\) at #/minimum|has 3 at #/minimum"),
+        ({"properties": {1: {}}}, r"has the key 1 at #/properties, and keys of JSON objects are texts"),
+        ({"const": [{None: 1}]}, r"has the key None at #/const/0, and keys"),
+    ],
+)
+def test_what_is_no_value_of_json_is_refused_with_its_place(schema: Any, told: str) -> None:
+    with pytest.raises(UnsupportedSchema, match=told):
+        processors.load(("json", {"schema": schema}))
+
+
+@pytest.mark.extras
+def test_examples_of_a_class_may_be_any_values() -> None:
+    pydantic = pytest.importorskip("pydantic", reason="the package pydantic is not installed")
+
+    class Day(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(json_schema_extra={"examples": [{"day": date(2020, 1, 1)}]})
+        day: date
+
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    assert processors.load(("json", {"schema": Day}), tokenizer=words)["json"].machine is not None

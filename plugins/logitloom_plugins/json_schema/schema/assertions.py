@@ -92,7 +92,7 @@ def array_formulas(keywords: Keywords, node: SchemaNode) -> list[Atom]:
         low = 1 if low is None else low
         if low or high is not None:
             parts.append(("contains", keywords.child(node, schema["contains"], "/contains"), low, high))
-    if schema.get("uniqueItems") is True and (most is None or most > 1):
+    if schema.get("uniqueItems") and (most is None or most > 1):
         parts += _unique(keywords, node, prefix or [], rest, named)
     return [part for part in parts if not (part[0] in ("item", "rest") and part[2] is True)]
 

@@ -51,6 +51,12 @@ StringProblem = Callable[[str, str, Budget | None], str | None]
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
 #: In a schema that has only these keywords, ``type`` alone says which values are valid.
 _ONLY_TYPE: Final = frozenset(("type", "title", "description", "default", "examples", "$comment"))
+#: Keywords that are looked at whatever the type of the value is, with the types of their values and what these are.
+_SHAPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "$ref": ((str,), "the place of a schema"),
+    "required": ((list,), "a list of property names"),
+    "uniqueItems": ((bool, type(None)), "true or false"),
+}
 #: A schema without these keywords refers to no other schema for the same value.
 _SAME_VALUE: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"))
 #: If a schema has more branches that no member tells apart, its objects and arrays are visited when it is compiled.
@@ -189,7 +195,10 @@ class Keywords:
             return schema
         if not schema:
             return True
-        if isinstance(schema.get("$ref"), str) and node.dialect.ref_hides_siblings:
+        for keyword, (allowed, wanted) in _SHAPES.items():
+            if keyword in schema and not isinstance(schema[keyword], allowed):
+                raise self.malformed(node, keyword, wanted)
+        if "$ref" in schema and node.dialect.ref_hides_siblings:
             return self.of(self.document.references(node)[0], kind)
         types = self._types(node, kind)
         if types is False or schema.keys() <= _ONLY_TYPE:

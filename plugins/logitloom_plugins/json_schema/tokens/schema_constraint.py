@@ -7,10 +7,9 @@ content the token set is combined from precomputed slices of the vocabulary (:mo
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import cached_property
 from typing import Final
 
@@ -54,9 +53,21 @@ def can_write(document: JSONValue, vocabulary: Vocabulary) -> bool:
     single = vocabulary_trie(vocabulary).single >= 0
     if not single[list(_NEEDED)].all():
         return False
-    text = json.dumps(document, ensure_ascii=False)
+    text = "\n".join(_texts(document))
     asked = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
     return bool(single[asked[asked >= 0x80]].all()) and _RARE.search(text) is None
+
+
+def _texts(document: JSONValue) -> Iterator[str]:
+    """Every text of a schema, names included, however deeply the schema is nested."""
+    waiting, seen = [document], set[int]()
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, (dict, list)) and id(part) not in seen:
+            seen.add(id(part))
+            waiting += [*part, *part.values()] if isinstance(part, dict) else part
 
 
 class SchemaConstraint(Constraint):
