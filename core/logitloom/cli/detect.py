@@ -11,6 +11,7 @@ from typing import Any, Final
 from logitloom import processors
 from logitloom.cli.default_loader import default_loader
 from logitloom.cli.generate import settings_of
+from logitloom.cli.once import Once
 from logitloom.cli.terminal import said_by_user, table
 from logitloom.errors import OptionError
 from logitloom.generation.token_prefix import continuation_ids
@@ -49,8 +50,9 @@ def add_parser(commands: Any) -> None:
         help="a file with the text, or with what generate --json printed; default: input",
     )  # fmt: skip
     parser.add_argument(
-        "--ids", metavar="FILE", help="a file with a JSON list of token ids, or what generate --json printed"
-    )
+        "--ids", action=Once, metavar="FILE",
+        help="a file with a JSON list of token ids, or what generate --json printed",
+    )  # fmt: skip
     reader = parser.add_mutually_exclusive_group()
     reader.add_argument("--model", metavar="PATH", help="the model, as for generate (default: its default)")
     parser.add_argument("--loader", default=default_loader(), metavar="NAME", help="plug-in (default: %(default)s)")

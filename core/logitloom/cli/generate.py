@@ -19,6 +19,7 @@ from logitloom import document, processors
 from logitloom.arguments import number, whole
 from logitloom.chain import Chain
 from logitloom.cli.default_loader import default_loader
+from logitloom.cli.once import Once
 from logitloom.cli.schema_argument import grammar_argument, schema_argument
 from logitloom.cli.terminal import harmless, said_by_user, say
 from logitloom.context import Context
@@ -90,7 +91,7 @@ def add_parser(commands: Any) -> None:
     model.add_argument("--backend", default="numpy", metavar="NAME", help="array backend (default: %(default)s)")
     model.add_argument("--device", metavar="DEVICE", help="device of the backend, such as cuda:0")
     model.add_argument("--raw", action="store_true", help="continue the prompt as it is, without the chat template")
-    model.add_argument("--system", metavar="TEXT", help="system message of the chat template")
+    model.add_argument("--system", action=Once, metavar="TEXT", help="system message of the chat template")
     model.add_argument("--heal", action="store_true", help="with --raw: let a token span the prompt's end")
     _add_decoding(parser.add_argument_group("decoding"))
     output = parser.add_argument_group("output")
@@ -120,7 +121,9 @@ def _add_decoding(decoding: Any) -> None:
     decoding.add_argument("--return", type=int, metavar="N", dest="returned", help="sequences of --beams")
     decoding.add_argument("--length-penalty", type=float, metavar="X", help="of --beams")
     decoding.add_argument("--seed", type=int, default=0, metavar="N", help="of --sample (default: %(default)s)")
-    decoding.add_argument("--draft", metavar="NAME", help="speculative decoding: the candidate generator that drafts")
+    decoding.add_argument(
+        "--draft", action=Once, metavar="NAME", help="speculative decoding: the candidate generator that drafts"
+    )
     decoding.add_argument(
         "--draft-set", action="append", default=[], metavar="NAME.OPTION=VALUE", dest="draft_settings",
         help="set an option of --draft; its model is a GGUF file",
@@ -135,14 +138,25 @@ def _add_chain_options(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="NAME.OPTION=VALUE", dest="settings",
         help='set an option of a processor; VALUE is TOML (0.8, true, [1, 2]), JSON ({"a": 1}), or else text',
     )  # fmt: skip
-    chain.add_argument("--chain", metavar="FILE", help="read the chain from a .toml or .json document")
+    chain.add_argument(
+        "--chain", action=Once, remedy="Write one document.", metavar="FILE",
+        help="read the chain from a .toml or .json document",
+    )  # fmt: skip
     whole = chain.add_mutually_exclusive_group()
-    whole.add_argument("--regex", metavar="PATTERN", help="the text matches this regular expression")
+    whole.add_argument(
+        "--regex", action=Once, remedy="Write one pattern, such as A|B.", metavar="PATTERN",
+        help="the text matches this regular expression",
+    )  # fmt: skip
     whole.add_argument("--choice", action="append", default=[], metavar="TEXT", help="the text is one of these")
-    whole.add_argument("--json-schema", metavar="FILE|JSON|MODULE:CLASS",
+    whole.add_argument(
+        "--json-schema", action=Once, remedy="Write one schema, such as {\"anyOf\": [A, B]}.",
+        metavar="FILE|JSON|MODULE:CLASS",
         help="the text is a JSON value that satisfies this schema, in a file or as text, or that this class describes",
     )  # fmt: skip
-    whole.add_argument("--grammar", metavar="FILE|TEXT", help="the text follows this grammar (Lark or GBNF)")
+    whole.add_argument(
+        "--grammar", action=Once, remedy="Write one grammar.", metavar="FILE|TEXT",
+        help="the text follows this grammar (Lark or GBNF)",
+    )  # fmt: skip
     chain.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before one of these")
     chain.add_argument(
         "--avoid", action="append", default=[], metavar="TEXT", help="go back before this text and continue without it"
@@ -152,6 +166,7 @@ def _add_chain_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Generate and print."""
+    _check_given(arguments)
     if arguments.trace:
         check_target(Path(arguments.trace))
     if arguments.heal and not arguments.raw:
@@ -194,6 +209,20 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.draft:
             say(str(statistics))
     return _warned_of_cuts(generator, prompts, cut)
+
+
+def _check_given(arguments: argparse.Namespace) -> None:
+    """Refuse empty texts, such as those of variables of a shell that have no value.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    for flag, given in (
+        ("--chain", [arguments.chain]), ("--trace", [arguments.trace]), ("--draft", [arguments.draft]),
+        ("--stop", arguments.stop), ("--avoid", arguments.avoid), ("--block", arguments.block),
+    ):  # fmt: skip
+        if "" in given:
+            raise OptionError(f"{flag} is given an empty text. Give it a value, or leave it out.")
 
 
 class _Unread:
@@ -446,7 +475,8 @@ def parse_setting(text: str, flag: str = "--set") -> tuple[str, str, Any]:
     target, equals, value = text.partition("=")
     label, dot, option = target.rpartition(".")
     if not (equals and dot and label and option):
-        raise OptionError(f"{flag} takes NAME.OPTION=VALUE, for example top_k.k=40, but got {text!r}.")
+        example = "top_k.k=40" if flag == "--set" else "prompt_lookup.max_ngram=3"
+        raise OptionError(f"{flag} takes NAME.OPTION=VALUE, for example {example}, but got {text!r}.")
     try:
         return label, option, _read_value(value)
     except RecursionError:

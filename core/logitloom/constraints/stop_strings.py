@@ -12,7 +12,7 @@ from logitloom.automata import AhoCorasick, Dfa, TokenAutomaton
 from logitloom.constraints.constraint_processor import ConstraintProcessor
 from logitloom.context import Context
 from logitloom.contract import FINISHED, Constraint, State
-from logitloom.errors import LogitloomWarning, NeedsNotMet
+from logitloom.errors import LogitloomWarning, NeedsNotMet, OptionError
 from logitloom.host.entry_points import PluginName
 from logitloom.host.options import option
 from logitloom.vocabulary import Vocabulary
@@ -47,7 +47,10 @@ class StopStrings(ConstraintProcessor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        finder = AhoCorasick(self.strings)  # refuses an empty list and empty strings
+        try:
+            finder = AhoCorasick(self.strings)
+        except OptionError as error:  # an empty list, or an empty string
+            raise OptionError(f"Option 'strings' of '{PluginName(type(self))}': {error}") from None
         object.__setattr__(self, "_finder", finder)
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, TokenAutomaton, texts_without
 from logitloom.constraints import ConstraintProcessor
+from logitloom.errors import OptionError
 
 __all__ = ["BadWords"]
 
@@ -39,7 +40,10 @@ class BadWords(ConstraintProcessor):
     def __post_init__(self) -> None:
         super().__post_init__()
         budget = Budget(states=self.max_states, seconds=self.max_seconds)
-        self.__dict__["_clean"] = texts_without(self.phrases, ignore_case=self.ignore_case, budget=budget)
+        try:
+            self.__dict__["_clean"] = texts_without(self.phrases, ignore_case=self.ignore_case, budget=budget)
+        except OptionError as error:  # an empty list, or an empty phrase
+            raise OptionError(f"Option 'phrases' of 'bad_words': {error}") from None
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> TokenAutomaton:
         """An automaton in which every text is accepted until a phrase is complete."""

@@ -64,7 +64,7 @@ def no_model() -> Any:
         (["--penalty-alpha", "0.5", "--sample"], "--penalty-alpha belongs to --contrastive"),
         (["--draft", "prompt_lookup", "--draft-set", "max_ngram=3"], "--draft-set takes NAME.OPTION=VALUE"),
         (["--sample", "2", "--stream"], "only be streamed with --json"),
-        (["--avoid", ""], "is empty"),
+        (["--avoid", ""], "--avoid is given an empty text"),
         (["--draft", "assistant"], "needs the option: model"),
         (["--draft", "assistant", "--draft-set", "assistant.model=3"], "takes the path of a model, but got 3"),
         (["--stream", "--beams", "2"], "--stream cannot show --beams"),

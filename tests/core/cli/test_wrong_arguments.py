@@ -165,3 +165,55 @@ def test_no_option_is_ignored_beside_another(given: list[str], said: str, capsys
     with contextlib.suppress(SystemExit):
         main(given)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["--max_tokens", "3"], "Did you mean --max-tokens?"),
+        (["--max-new-tokens=3"], "Did you mean --max-tokens?"),
+        (["--schema", "x"], "Did you mean --json-schema?"),
+        (["--topk", "3"], "top_k is a processor: generate takes it as --use top_k --set top_k.OPTION=VALUE"),
+        (["--temp", "0.7"], "temperature is a processor: generate takes it as --use temperature"),
+    ],
+)
+def test_an_option_that_there_is_not_is_told_apart_from_one_like_it(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = told(["generate", "Hello", *arguments], capsys, monkeypatch)
+    assert code == 2
+    assert f"unrecognized arguments: {' '.join(arguments)}\n{meant}" in said
+
+
+def test_each_command_is_compared_with_its_own_options(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Did you mean --json?" in told(["doctor", "--jsn"], capsys, monkeypatch)[1]
+    assert "Did you mean" not in told(["doctor", "nothing"], capsys, monkeypatch)[1]
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("--regex", "Write one pattern, such as A|B."),
+        ("--json-schema", 'Write one schema, such as {"anyOf": [A, B]}.'),
+        ("--grammar", "Write one grammar."),
+        ("--chain", "Write one document."),
+        ("--system", "Give it once."),
+        ("--draft", "Give it once."),
+    ],
+)
+def test_what_a_text_follows_is_given_once(
+    option: str, remedy: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = told(["generate", option, "a", "Hello", f"{option}=b"], capsys, monkeypatch)
+    assert code == 2
+    assert f"argument {option}: given twice, as 'a' and 'b'. {remedy}" in said
+
+
+@pytest.mark.parametrize("option", ["--chain", "--trace", "--draft", "--stop", "--avoid", "--block"])
+def test_an_empty_value_is_refused(
+    option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = told(["generate", "--model", "nothing", "Hello", option, ""], capsys, monkeypatch)
+    assert (code, said) == (1, f"logitloom: {option} is given an empty text. Give it a value, or leave it out.\n")

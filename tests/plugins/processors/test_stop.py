@@ -137,7 +137,7 @@ def test_across_the_prompt_needs_the_prompt() -> None:
 
 @pytest.mark.parametrize("strings", [[], [""], ["a", ""]])
 def test_no_strings_and_empty_strings_are_errors(strings: list[str]) -> None:
-    with pytest.raises(OptionError, match=r"at least one|empty"):
+    with pytest.raises(OptionError, match="Option 'strings' of 'stop': .*(at least one|empty)"):
         processors.load(("stop", {"strings": strings}))
 
 
