@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import importlib.util
 import json
 import re
@@ -178,9 +179,11 @@ def select(what: str | None) -> list[PluginRecord]:
         found = [r for r in records if r.distribution and _normal(r.distribution) == _normal(what)]
     if not found:
         distributions = sorted({r.distribution for r in records if r.distribution})
+        near = difflib.get_close_matches(name, {*distributions, *(r.name for r in records)}, 1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
         raise UnknownPlugin(
-            f"There is no plug-in and no distribution with plug-ins of the name {what!r}. 'logitloom plugins' lists "
-            f"the plug-ins; distributions: {', '.join(distributions)}."
+            f"There is no plug-in and no distribution with plug-ins of the name {what!r}. {hint}'logitloom plugins' "
+            f"lists the plug-ins; distributions: {', '.join(distributions)}."
         )
     return found
 

@@ -228,6 +228,8 @@ def test_names_kinds_and_distributions_are_understood() -> None:
     assert len(select(None)) == len(registry.available())
     with pytest.raises(UnknownPlugin, match="There is no plug-in and no distribution.*'nothing'"):
         select("nothing")
+    with pytest.raises(UnknownPlugin, match=r"the name 'topk'\. Did you mean 'top_k'\?"):
+        select("topk")
 
 
 def test_a_missing_test_library_is_an_error_with_a_remedy(
