@@ -88,7 +88,7 @@ def to_mlx_lm(
         NeedsNotMet: the chain needs what mlx-lm does not give, or the model is none.
         ChainIncomplete: options are missing.
     """
-    chain = bind(chain, ENGINE, GIVES, tokenizer=getattr(tokenizer, "_tokenizer", tokenizer), model=model)
+    chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=model)
     own = adapted(chain, model, ENGINE, lambda native: MlxModel(native, tokenizer))
     return MlxProcessor(chain, own, seed, max_length, max_new_tokens)
 

@@ -301,7 +301,7 @@ def _permissions() -> Permissions:
 
 @functools.lru_cache(maxsize=4)
 def _chains_for(own: _OwnModel) -> ChainCache:
-    vocabulary = read_vocabulary(getattr(own.tokenizer, "_tokenizer", own.tokenizer))
+    vocabulary = read_vocabulary(own.tokenizer)
     return ChainCache(_permissions(), vocabulary, max(own.width or 0, vocabulary.size), engine="mlx-lm's server")
 
 

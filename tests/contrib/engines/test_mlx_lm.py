@@ -348,6 +348,19 @@ def test_stream_generate_and_batch_generate_match_on_real_weights(
     assert all(re.fullmatch(pattern, text) for text in together.texts), together.texts
 
 
+def test_any_tokenizer_of_transformers_is_read_and_all_ends_of_the_engines_own() -> None:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    transformers = pytest.importorskip("transformers", reason="mlx-lm's own tokenizers are those of transformers")
+    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    words = tokenizers.models.WordLevel({"<end>": 0, "<turn>": 1, "a": 2, "?": 3}, unk_token="?")
+    inner = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(words), eos_token="<end>")
+    chain = processors.load(("min_tokens", {"n": 1}))
+    assert to_mlx_lm(chain, tokenizer=inner).chain.vocabulary.eos == (0,)
+    both = to_mlx_lm(chain, tokenizer=TokenizerWrapper(inner, eos_token_ids=[0, 1]))
+    assert both.chain.vocabulary.eos == (0, 1)
+
+
 THEIRS: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "logit bias": ({"logit_bias": {9: 3.0, 20: -100.0}}, (("logit_bias", {"bias": {9: 3.0, 20: -100.0}}),)),
     "repetition": (
