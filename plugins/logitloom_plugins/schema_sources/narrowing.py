@@ -18,6 +18,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from logitloom_plugins.schema_sources.regexes import narrow_pattern
+
 __all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "names_of_numbers", "narrowed_format", "pydantic_generator"]
 
 _HEX: Final = "[0-9a-fA-F]"
@@ -60,6 +62,8 @@ _BESIDE: Final[dict[str, str]] = {
     "base64": f"^{_BASE64.format('[A-Za-z0-9+/]')}$",
     "base64url": f"^{_BASE64.format('[A-Za-z0-9_-]')}$",
 }
+#: Bytes, as a class of pydantic says that they are written.
+_WRITTEN: Final = {"base64": _BESIDE["base64url"], "hex": f"^(?:{_HEX}{{2}})*$"}
 #: Numbers between these bounds are finite where a library reads them as 64-bit floats.
 _FINITE: Final = {"minimum": -1e300, "maximum": 1e300}
 _PART: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?"
@@ -167,6 +171,7 @@ def pydantic_generator() -> Any:
 
         def str_schema(self, schema: Any) -> Any:
             found = super().str_schema(schema)
+            narrow_pattern(found, (schema.get("regex_engine") or self._config.regex_engine) != "python-re")
             if schema.get("strip_whitespace", self._config.str_strip_whitespace):
                 _add(found, {"pattern": _STRIPPED})
             return found
@@ -179,6 +184,9 @@ def pydantic_generator() -> Any:
 
         def bytes_schema(self, schema: Any) -> Any:
             found = super().bytes_schema(schema)
+            written = _WRITTEN.get(self._config.val_json_bytes)
+            if written and found.keys().isdisjoint(("minLength", "maxLength")):  # which count the bytes
+                return {"type": "string", "pattern": written}
             if "maxLength" in found and found.get("format") == "binary":  # it counts bytes, and letters here
                 _add(found, {"pattern": r"^[\x00-\x7f]*$"})
             return found
@@ -242,7 +250,8 @@ def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     digits, places = schema.get("max_digits"), schema.get("decimal_places")
     number = {**_FINITE, **number}
     if places is not None:
-        every: Iterable[int] = (places,)
+        # Each place counts as a digit, also the zeros directly behind the point.
+        every: Iterable[int] = (places if digits is None else min(places, digits),)
     elif digits is not None:
         every = range(min(digits, _MOST_PLACES) + 1)
     else:
@@ -250,10 +259,13 @@ def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     ways = []
     for after in every:
         way: dict[str, Any] = {"multipleOf": float(f"1e-{after}")}
-        if digits is not None:
-            before = float(f"1e{digits - after}")
-            way |= {"exclusiveMinimum": -before, "exclusiveMaximum": before}
-        ways.append(way)
+        if digits is None:
+            ways.append(way)
+            continue
+        before = float(f"1e{digits - after}")
+        # The zero before a point is no digit, but the number 0 is one.
+        apart = [(-before, 0), (0, before)] if places is not None and digits == after else [(-before, before)]
+        ways += [way | {"exclusiveMinimum": low, "exclusiveMaximum": high} for low, high in apart]
     return {**number, "anyOf": ways}
 
 
@@ -318,24 +330,33 @@ def _clock(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _duration(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The durations between the bounds of a type, as a number of one unit."""
+    """The durations between the bounds of a type, as a number of one unit; between close bounds one duration."""
     first, last = _whole_seconds(schema, lambda bound: bound)
     if found.get("format") != "duration" or (first is None and last is None):
         return found
+    sign, low, high = "", first or 0, last
+    if last is not None and last < 0:
+        sign, low, high = "-", -last, None if first is None else -first
     ways = []
     for letters, unit, largest in _UNITS:
-        most = largest if last is None else min(last // unit, largest)
-        numbers = "|".join(_whole_numbers(-(-max(first or 0, 0) // unit), most))
-        ways += [letters.format(f"(?:{numbers})")] if numbers else []
-    return {"type": "string", "pattern": f"^(?:{'|'.join(ways)})$"} if ways else found
+        most = largest if high is None else min(high // unit, largest)
+        numbers = "|".join(_whole_numbers(-(-max(low, 0) // unit), most))
+        ways += [sign + letters.format(f"(?:{numbers})")] if numbers else []
+    if not ways:
+        first, last = _whole_seconds(schema, lambda bound: bound, datetime.timedelta(microseconds=1))
+        some = first if first is not None else last or 0
+        ways = [f"{'-' * (some < 0)}PT{abs(some) // 10**6}\\.{abs(some) % 10**6:06d}S"]
+    return {"type": "string", "pattern": f"^(?:{'|'.join(ways)})$"}
 
 
-def _whole_seconds(schema: dict[str, Any], since: Callable[[Any], datetime.timedelta]) -> tuple[int | None, int | None]:
+def _whole_seconds(
+    schema: dict[str, Any], since: Callable[[Any], datetime.timedelta], unit: datetime.timedelta = _SECOND
+) -> tuple[int | None, int | None]:
     """The first and the last whole second between the bounds of a type; ``None`` for a bound that is not there."""
     spans = {name: since(schema[name]) for name in _BOUNDS if schema.get(name) is not None}
-    least = [-(-spans[name] // _SECOND) if name == "ge" else spans[name] // _SECOND + 1
+    least = [-(-spans[name] // unit) if name == "ge" else spans[name] // unit + 1
              for name in ("ge", "gt") if name in spans]  # fmt: skip
-    most = [spans[name] // _SECOND if name == "le" else -(-spans[name] // _SECOND) - 1
+    most = [spans[name] // unit if name == "le" else -(-spans[name] // unit) - 1
             for name in ("le", "lt") if name in spans]  # fmt: skip
     return max(least, default=None), min(most, default=None)
 
@@ -359,7 +380,8 @@ def _url(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     if found.get("maxLength", 0) >= _LONG_ADDRESS:
         del found["maxLength"]
     schemes = schema.get("allowed_schemes")
-    scheme, more = ("|".join(map(re.escape, schemes)), "") if schemes else (_SCHEME, f"|(?:{_HOSTLESS}):")
+    scheme = "|".join(map(re.escape, schemes)) if schemes else _SCHEME
+    more = "" if schemes or schema.get("host_required") else f"|(?:{_HOSTLESS}):"
     _add(found, {"pattern": rf"^(?:(?:{scheme})://{_HOST}(?::[1-9][0-9]{{0,3}})?(?:[/?#]|$){more})"})
     return found
 
@@ -388,7 +410,7 @@ def _names(keys: dict[str, Any]) -> dict[str, Any] | None:
     kind = keys.get("type")
     if kind == "boolean":
         return {"enum": ["true", "false"]}
-    if kind == "null":
+    if kind in ("null", "array", "object"):  # no text is read as one
         return {"enum": []}
     return names_of_numbers(keys) if kind in ("integer", "number") else None
 

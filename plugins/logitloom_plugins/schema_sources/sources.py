@@ -61,7 +61,12 @@ def schema_of(source: Any) -> Any:
         return source
     if isinstance(source, type) and issubclass(source, Enum):
         return _enum(source)
-    return json_values(closed(_of_class(source)))
+    try:
+        return json_values(closed(_of_class(source)))
+    except Exception as error:
+        if "PydanticUserError" not in (kind.__name__ for kind in type(error).__mro__):
+            raise
+        raise _unreadable(source, getattr(error, "message", str(error))) from error
 
 
 def _of_class(source: Any) -> Any:

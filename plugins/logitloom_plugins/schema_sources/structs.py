@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from logitloom_plugins.schema_sources.narrowing import DATE, TIME, ZONE, names_of_numbers
+from logitloom_plugins.schema_sources.regexes import narrow_pattern
 
 __all__ = ["narrow_struct"]
 
@@ -49,6 +50,7 @@ class _Narrowing:
         if id(part) in self._seen:
             return
         self._seen.add(id(part))
+        narrow_pattern(part, of_rust=False)
         text = _text(kind)
         if text is not None:
             for keyword in _REPLACED:

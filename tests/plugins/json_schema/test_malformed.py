@@ -46,6 +46,8 @@ def test_a_keyword_of_another_kind_is_refused(keyword: str, value: Any, wanted: 
     ),
     ({"properties": {"a": 5}}, "The schema at /properties/a is 5, but a schema is an object or a boolean."),
     ({"pattern": r"[\1]"}, "is no character"),
+    ({"pattern": r"\Aab$"}, r"the escape '\\A' has no meaning in ECMA-262; ^ may be meant. Write the pattern without"),
+    ({"pattern": r"ab[\Z]"}, r"the escape '\\Z' has no meaning in ECMA-262; $ may be meant."),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused(schema: Any, told: str) -> None:
     with pytest.raises(UnsupportedSchema, match=re.escape(told)):

@@ -12,20 +12,21 @@ import json
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.document import to_document
-from logitloom.errors import OptionError, UnsupportedSchema
+from logitloom.errors import OptionError, UnsupportedPattern, UnsupportedSchema
 from logitloom.generation import read_value
 from logitloom_plugins.schema_sources.sources import schema_of
 
 pydantic = pytest.importorskip("pydantic", reason="needs pydantic")
 pytestmark = pytest.mark.extras
 
+T = TypeVar("T")
 _BYTES = [bytes([byte]) for byte in range(256)]
 _WORDS = [*b'2024-02-29 0000- T10:20: :60 1e99 http :// -5 ": "} true @b.c'.split(), b" a "]
 WORDS = Vocabulary([*_BYTES, *_WORDS, b""], eos=[256 + len(_WORDS)])
@@ -68,6 +69,33 @@ class Stripped(pydantic.BaseModel):
     text: _field(str, min_length=1)
 
 
+class InBase64(pydantic.BaseModel):
+    """Bytes that are written in base64."""
+
+    model_config = pydantic.ConfigDict(val_json_bytes="base64")
+    data: bytes
+
+
+class InHex(pydantic.BaseModel):
+    """Bytes that are written in hexadecimal digits."""
+
+    model_config = pydantic.ConfigDict(val_json_bytes="hex")
+    data: bytes
+
+
+class OfRe(pydantic.BaseModel, Generic[T]):
+    """A text with a pattern in the syntax of re."""
+
+    model_config = pydantic.ConfigDict(regex_engine="python-re")
+    text: T
+
+
+#: In the syntax of Rust's regex, where ECMA-262 reads other texts.
+PATTERNS = (
+    r"\Aab\z", r"^[[:alpha:]]{2}$", r"^\x{e9}\a\U0001F600$", r"^\W\D\S$", r"^[^\w]{3}$", r"^\s\S$",
+    r"\bab\b", r"^[^\s]$", r"^[\s\S]é$", r"^[\W\D]$", r"^[^\W\d_]+$", r"^ä\W$",
+)  # fmt: skip
+PATTERNS_OF_RE = (r"\Aab\Z", r"^\W\S\s$", r"^\U0001F600[^\d]$")
 NOON = datetime.datetime(2020, 2, 29, 12, tzinfo=datetime.UTC)
 YEAR = datetime.datetime(2020, 1, 1)
 EAST = datetime.timezone(datetime.timedelta(hours=5, minutes=30))
@@ -142,6 +170,19 @@ TYPES: dict[str, Any] = {
     "list": list[dict[int, datetime.date] | decimal.Decimal],
     "complex": complex,
     "size": pydantic.ByteSize,
+    "timedelta within a second": _field(datetime.timedelta, gt=datetime.timedelta(0), lt=datetime.timedelta(seconds=1)),
+    "negative timedelta": _field(datetime.timedelta, lt=datetime.timedelta(0)),
+    "timedelta between negative ones": _field(
+        datetime.timedelta, ge=datetime.timedelta(-2), lt=datetime.timedelta(hours=-1)
+    ),
+    "Decimal below one": _field(decimal.Decimal, max_digits=3, decimal_places=3),
+    "Decimal of more places than digits": _field(decimal.Decimal, max_digits=1, decimal_places=2),
+    "dict of tuples": dict[tuple[int, int], int],
+    "address with a host": Annotated[pydantic.AnyUrl, pydantic.UrlConstraints(host_required=True)],
+    "bytes in base64": InBase64,
+    "bytes in base 16": InHex,
+    **{f"pattern {pattern}": _field(str, pattern=pattern) for pattern in PATTERNS},
+    **{f"pattern {pattern} of re": OfRe[_field(str, pattern=pattern)] for pattern in PATTERNS_OF_RE},
 }
 if "fraction_schema" in vars(pydantic.json_schema.GenerateJsonSchema):  # newer ones
     TYPES |= {"fraction": fractions.Fraction, "positive fraction": _field(fractions.Fraction, gt=0, le=2)}
@@ -216,6 +257,17 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("size", '"1.5 MiB"'),
         ("size", '"200"'),
         ("size", "4096"),
+        ("timedelta within a second", '"PT0.000001S"'),
+        ("negative timedelta", '"-P2D"'),
+        ("timedelta between negative ones", '"-PT47H"'),
+        ("Decimal below one", "-0.125"),
+        ("Decimal of more places than digits", "0.5"),
+        ("dict of tuples", "{}"),
+        ("address with a host", '"ssh://host"'),
+        ("bytes in base 16", '{"data": "00fF"}'),
+        (r"pattern \Aab\z", '"ab"'),
+        (r"pattern ^\W\D\S$", '"-+!"'),
+        (r"pattern ^\x{e9}\a\U0001F600$", '"é\\u0007😀"'),
         ("dict of shares", '{"-1.25": true, "2.999": true, "3": true}'),
     ],
 )
@@ -322,6 +374,24 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason() -> None:
     ):
         with pytest.raises(OptionError, match=f"cannot be read as a JSON Schema by pydantic: .*{part}.*Give"):
             processors.load(("tool_call", {"tools": [function]}))
+
+
+def test_a_class_of_which_pydantic_makes_no_schema_is_refused_with_the_reason() -> None:
+    class Handler(pydantic.BaseModel):
+        call: Callable[[int], int]
+
+    with pytest.raises(OptionError, match=r"cannot be read as a JSON Schema by pydantic: .*Callable.* Give"):
+        processors.load(("json", {"schema": Handler}))
+
+
+def test_operations_on_sets_in_patterns_of_a_class_are_refused() -> None:
+    class Word(pydantic.BaseModel):
+        text: _field(str, pattern="^[a-z&&[^aeiou]]+$")
+
+    with pytest.raises(
+        UnsupportedPattern, match=r"operations on sets in '\[a-z&&\[\^aeiou\]'.* Write the set as a list"
+    ):
+        processors.load(("json", {"schema": Word}))
 
 
 def test_a_type_that_names_an_unknown_type_is_refused_with_the_name() -> None:

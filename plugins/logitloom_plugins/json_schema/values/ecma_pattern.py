@@ -147,6 +147,9 @@ def _code_point(character: str) -> int:
         return 0x10000 + (int(rest[:4], 16) - 0xD800 << 10) + int(rest[6:], 16) - 0xDC00
     if kind in "ux" and rest:
         return int(rest.strip("{}"), 16)
+    if not rest and kind.isascii() and kind.isalpha() and kind not in _CONTROL:
+        instead = "^" if kind == "A" else "$" if kind in "zZ" else "the character itself"
+        raise ValueError(f"the escape {character!r} has no meaning in ECMA-262; {instead} may be meant")
     return ord(rest) % 32 if rest else _CONTROL.get(kind, ord(kind))
 
 
