@@ -171,6 +171,7 @@ def pydantic_generator() -> Any:
 
         def str_schema(self, schema: Any) -> Any:
             found = super().str_schema(schema)
+            narrowed_format(found)
             narrow_pattern(found, (schema.get("regex_engine") or self._config.regex_engine) != "python-re")
             if schema.get("strip_whitespace", self._config.str_strip_whitespace):
                 _add(found, {"pattern": _STRIPPED})

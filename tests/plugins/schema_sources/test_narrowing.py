@@ -376,6 +376,15 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason() -> None:
             processors.load(("tool_call", {"tools": [function]}))
 
 
+def test_a_size_has_a_unit_that_there_is() -> None:
+    constraint = processors.load(("json", {"schema": pydantic.ByteSize}))["json"].constraint(WORDS, WORDS.size)
+    for text, ends in ((b'"3 KiB"', True), (b'"3 Bodies"', False), (b'" 3"', False)):
+        state: Any = constraint.start()
+        for byte in text:
+            state = None if state is None else constraint.advance(state, byte)
+        assert (state is not None and constraint.may_end(state)) == ends
+
+
 def test_a_class_of_which_pydantic_makes_no_schema_is_refused_with_the_reason() -> None:
     class Handler(pydantic.BaseModel):
         call: Callable[[int], int]

@@ -105,6 +105,15 @@ def _complement(ranges: Ranges) -> Ranges:
     return tuple([(low, high) for low, high in zip(starts, ends, strict=True) if low <= high])
 
 
+@lru_cache(maxsize=1)
+def _categories() -> tuple[list[str], bytes]:
+    """The categories of Unicode, and of each code point the index of its own."""
+    names: dict[str, int] = {}
+    points = map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))
+    of_points = bytes([names.setdefault(name, len(names)) for name in points])
+    return [*names], of_points
+
+
 @lru_cache(maxsize=256)
 def _property(name: str) -> Ranges | None:
     """The characters with a Unicode property, ``None`` if it is not known here."""
@@ -122,8 +131,9 @@ def _property(name: str) -> Ranges | None:
     elif script is not None:
         held = bytes([unicodedata.name(point, "").startswith(script) for point in points])
     elif 0 < len(category) <= 2 and category[0] in "LMNPSZC":
+        names, of_points = _categories()
         categories = _JOINED_CATEGORIES.get(category, (category,))
-        held = bytes([unicodedata.category(point).startswith(categories) for point in points])
+        held = of_points.translate(bytes([each.startswith(categories) for each in names]).ljust(256, b"\0"))
     else:
         return None
     return tuple([(run.start(), run.end() - 1) for run in re.finditer(b"\1+", held)]) or None
