@@ -31,9 +31,9 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, or the description."""
-    if arguments.name and arguments.kind:
+    if arguments.name is not None and arguments.kind:
         raise OptionError(f"--kind lists plug-ins, and {arguments.name!r} is described. Leave out one of them.")
-    if arguments.name:
+    if arguments.name is not None:
         print(_described(arguments.name, arguments.json))
         return 0
     records = registry.available(arguments.kind)

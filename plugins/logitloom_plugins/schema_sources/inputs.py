@@ -168,7 +168,26 @@ def closed(schema: Any) -> Any:
         if "properties" in part and "unevaluatedProperties" not in part:
             part.setdefault("additionalProperties", False)
         narrowed_format(part)
+    _let_items_repeat(schema)
     return schema
+
+
+def _let_items_repeat(schema: dict[str, Any]) -> None:
+    """Leave out ``uniqueItems`` where it cannot be enforced and a library drops what is repeated, in place.
+
+    That is so in classes of one union whose properties of one name are different kinds of arrays.
+    """
+    definitions = schema.get("$defs", {})
+    for _, part in every_subschema(schema):
+        ways = [way for keyword in ("anyOf", "oneOf") for way in part.get(keyword, ()) if isinstance(way, dict)]
+        ways = [definitions.get(str(way.get("$ref")).removeprefix("#/$defs/"), way) for way in ways]
+        ways = [way for way in ways if isinstance(way, dict)]
+        for name, held in [pair for way in ways for pair in way.get("properties", {}).items()]:
+            others = [other.get("properties", {}).get(name, other.get("additionalProperties")) for other in ways]
+            if any(isinstance(other, dict) and other != held for other in others):
+                for array in (held, *held.get("anyOf", ())) if isinstance(held, dict) else ():
+                    if isinstance(array, dict) and not array.get("minItems"):
+                        array.pop("uniqueItems", None)
 
 
 def check_strict(schema: Any, what: str) -> None:

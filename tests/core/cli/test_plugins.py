@@ -84,3 +84,8 @@ def test_the_version_goes_to_standard_output(capsys: pytest.CaptureFixture[str])
         main(["--version"])
     assert stopped.value.code == 0
     assert capsys.readouterr().out.startswith("logitloom ")
+
+
+def test_an_empty_name_is_no_plug_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", ""]) == 1
+    assert "There is no processor ''" in capsys.readouterr().err

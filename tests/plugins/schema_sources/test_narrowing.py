@@ -90,6 +90,26 @@ class OfRe(pydantic.BaseModel, Generic[T]):
     text: T
 
 
+class Texts(pydantic.BaseModel):
+    """A set before what tells it apart from another class."""
+
+    items: set[str]
+    kind: Literal["texts"]
+
+
+class Numbers(pydantic.BaseModel):
+    """Another set of the same name."""
+
+    items: set[int] | None
+    kind: Literal["numbers"]
+
+
+class Lines(pydantic.BaseModel):
+    """A list of the same name, whose items may be equal."""
+
+    items: list[str]
+
+
 #: In the syntax of Rust's regex, where ECMA-262 reads other texts.
 PATTERNS = (
     r"\Aab\z", r"^[[:alpha:]]{2}$", r"^\x{e9}\a\U0001F600$", r"^\W\D\S$", r"^[^\w]{3}$", r"^\s\S$",
@@ -166,6 +186,9 @@ TYPES: dict[str, Any] = {
     "counter": Counter[str],
     "ordered dict": OrderedDict[int, int],
     "set or list": set[int] | list[str],
+    "classes with sets": _field(Texts | Numbers, discriminator="kind"),
+    "class with a set or with a list": list[Texts | Lines],
+    "class with a set or dict": Texts | dict[str, list[int]],
     "tuple": Pair,
     "list": list[dict[int, datetime.date] | decimal.Decimal],
     "complex": complex,
