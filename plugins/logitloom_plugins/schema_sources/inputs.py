@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
@@ -179,15 +180,28 @@ def _let_items_repeat(schema: dict[str, Any]) -> None:
     """
     definitions = schema.get("$defs", {})
     for _, part in every_subschema(schema):
-        ways = [way for keyword in ("anyOf", "oneOf") for way in part.get(keyword, ()) if isinstance(way, dict)]
-        ways = [definitions.get(str(way.get("$ref")).removeprefix("#/$defs/"), way) for way in ways]
-        ways = [way for way in ways if isinstance(way, dict)]
-        for name, held in [pair for way in ways for pair in way.get("properties", {}).items()]:
-            others = [other.get("properties", {}).get(name, other.get("additionalProperties")) for other in ways]
+        listed = [each for keyword in ("anyOf", "oneOf") for each in part.get(keyword, ()) if isinstance(each, dict)]
+        named = [definitions.get(str(each.get("$ref")).removeprefix("#/$defs/"), each) for each in listed]
+        ways = [each for each in named if isinstance(each, dict)]
+        pairs = [(way["properties"], name) for way in ways for name in way.get("properties", ())]
+        for own, name in pairs:
+            held = own[name]
+            others = [
+                other.get("properties", {}).get(name, other.get("additionalProperties"))
+                for other in ways
+                if not _told_apart(own, other.get("properties", {}), name)
+            ]
             if any(isinstance(other, dict) and other != held for other in others):
                 for array in (held, *held.get("anyOf", ())) if isinstance(held, dict) else ():
                     if isinstance(array, dict) and not array.get("minItems"):
                         array.pop("uniqueItems", None)
+
+
+def _told_apart(one: dict[str, Any], other: dict[str, Any], name: str) -> bool:
+    """Whether a value of one class is known not to be one of another class when a property begins."""
+    before = itertools.takewhile(lambda each: each != name, one)
+    fixed = ((one[each], other.get(each)) for each in before if isinstance(one[each], dict) and "const" in one[each])
+    return any(isinstance(else_, dict) and else_.get("const", held["const"]) != held["const"] for held, else_ in fixed)
 
 
 def check_strict(schema: Any, what: str) -> None:

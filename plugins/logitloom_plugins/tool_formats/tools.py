@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import json
 import re
@@ -31,6 +32,12 @@ __all__ = [
 ]
 
 
+#: What the schema of the arguments is called in the lists of OpenAI, of Anthropic and of MCP.
+_PARAMETERS: Final = ("parameters", "input_schema", "inputSchema")
+#: What is written for it by mistake.
+_ALIKE: Final = ("args", "arguments", "params", "schema")
+
+
 @dataclass(frozen=True)
 class Tool:
     """A function that can be called.
@@ -49,9 +56,10 @@ def tools_of(given: Any) -> list[Tool]:
 
     Args:
         given: per tool ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``, or the inner table
-            alone. Without ``parameters`` a function takes no arguments; with ``strict`` they keep the rules of OpenAI's
-            strict mode. Or a class that the processor ``json`` takes, or a function whose arguments have type hints:
-            its name is the name of the tool. The list may be JSON text.
+            alone, in which ``input_schema`` or ``inputSchema`` may stand for ``parameters``. Without any of these a
+            function takes no arguments; with ``strict`` they keep the rules of OpenAI's strict mode. Or a class that
+            the processor ``json`` takes, or a function whose arguments have type hints: its name is the name of the
+            tool. The list may be JSON text.
 
     Raises:
         OptionError: naming the entry.
@@ -81,9 +89,7 @@ def tools_of(given: Any) -> list[Tool]:
                 f"{{'type': 'function', 'function': {{'name': ..., 'parameters': {{...}}}}}}, or give a function of "
                 f"Python with type hints."
             )
-        parameters = function.get("parameters")
-        if parameters is None:
-            parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+        parameters = _parameters(function)
         if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
             raise OptionError(
                 f"The parameters of the tool {function['name']!r} must be a JSON Schema of an object, but are "
@@ -102,6 +108,26 @@ def tools_of(given: Any) -> list[Tool]:
     if twice:
         raise OptionError(f"Two tools of 'tool_call' have the name {twice[0]!r}. Give each its own.")
     return tools
+
+
+def _parameters(function: Mapping[str, Any]) -> Any:
+    """The schema of the arguments; without one there are none.
+
+    Raises:
+        OptionError: an entry looks like that of the schema, and would be ignored.
+    """
+    for name in _PARAMETERS:
+        if function.get(name) is not None:
+            return function[name]
+    for name, value in function.items():
+        if not isinstance(value, Mapping):
+            continue
+        near = ["parameters"] if name in _ALIKE else difflib.get_close_matches(str(name), _PARAMETERS, 1, 0.8)
+        if near:
+            raise OptionError(
+                f"The tool {function['name']!r} has the entry {name!r:.60}, which is ignored. Did you mean {near[0]!r}?"
+            )
+    return {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def plain_tools(given: Any) -> Any:

@@ -303,6 +303,18 @@ def test_a_key_that_an_object_of_a_schema_has_twice_is_told(tmp_path: Path) -> N
         schema_of(path)
 
 
+@pytest.mark.parametrize("entry", ["parameters", "input_schema", "inputSchema"])
+def test_the_schema_of_arguments_has_the_names_of_the_usual_apis(entry: str) -> None:
+    assert tools_of([{"name": "f", entry: PERSON}])[0].parameters == PERSON
+
+
+@pytest.mark.parametrize("entry", ["paramters", "params", "inputschema"])
+def test_an_entry_that_looks_like_the_schema_of_arguments_is_not_ignored(entry: str) -> None:
+    with pytest.raises(OptionError, match=f"The tool 'f' has the entry '{entry}', which is ignored. Did you mean '"):
+        tools_of([{"name": "f", "description": "d", entry: PERSON}])
+    assert tools_of([{"name": "f", "outputSchema": PERSON}])[0].parameters["properties"] == {}
+
+
 class Colour(str, Enum):  # noqa: UP042 - a member of this class reads as its name
     RED = "red"
     BLUE = "blue"

@@ -399,6 +399,21 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason() -> None:
             processors.load(("tool_call", {"tools": [function]}))
 
 
+def test_items_of_a_set_differ_where_classes_are_told_apart_before() -> None:
+    class Words(pydantic.BaseModel):
+        kind: Literal["words"]
+        items: set[str]
+
+    class Counts(pydantic.BaseModel):
+        kind: Literal["counts"]
+        items: set[int]
+
+    schema = schema_of(pydantic.TypeAdapter(_field(Words | Counts, discriminator="kind")))
+    assert all(part["properties"]["items"]["uniqueItems"] for part in schema["$defs"].values())
+    late = schema_of(pydantic.TypeAdapter(_field(Texts | Numbers, discriminator="kind")))
+    assert "uniqueItems" not in late["$defs"]["Texts"]["properties"]["items"]
+
+
 def test_a_size_has_a_unit_that_there_is() -> None:
     constraint = processors.load(("json", {"schema": pydantic.ByteSize}))["json"].constraint(WORDS, WORDS.size)
     for text, ends in ((b'"3 KiB"', True), (b'"3 Bodies"', False), (b'" 3"', False)):
