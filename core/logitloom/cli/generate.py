@@ -23,7 +23,7 @@ from logitloom.cli.once import Once
 from logitloom.cli.schema_argument import grammar_argument, schema_argument
 from logitloom.cli.terminal import harmless, said_by_user, say
 from logitloom.context import Context
-from logitloom.errors import OptionError
+from logitloom.errors import LogitloomError, OptionError
 from logitloom.generation import (
     BeamSearch,
     ContrastiveSearch,
@@ -418,6 +418,8 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
     settings: dict[str, dict[str, Any]] = {}
     for text in arguments.settings:
         label, option, value = parse_setting(text)
+        if not isinstance(value, str) and _takes_text(label, option, arguments.block):
+            value = text.partition("=")[2]
         settings.setdefault(label, {})[option] = value
     if arguments.chain and arguments.use:
         raise OptionError("Give either --chain or --use, not both: the document holds the whole chain.")
@@ -446,6 +448,15 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
     chain = document.load(arguments.chain, block=arguments.block)
     early = {label: settings.pop(label) for label in list(settings) if label in shortcuts and label not in chain.labels}
     return _constrained(chain.configure(**settings), shortcuts, early, arguments.block)
+
+
+def _takes_text(label: str, option: str, block: Sequence[str]) -> bool:
+    """Whether an option of a processor is a text and nothing else, so that ``123`` and ``[12]`` stand for themselves."""
+    try:
+        plugin = registry.load_plugin("processors", label.partition("#")[0], block=block)
+    except LogitloomError:  # told where the chain is made
+        return False
+    return any(each.name == option and each.type is str for each in options.declared(plugin))
 
 
 def _constrained(

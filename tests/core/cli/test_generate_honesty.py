@@ -128,6 +128,12 @@ def test_values_are_toml_or_json_or_else_text(value: str, read: Any) -> None:
     assert parse_setting(f"some.option={value}") == ("some", "option", read)
 
 
+@pytest.mark.parametrize("value", ["123", "true", "[12]", '"123"'])
+def test_a_value_of_an_option_that_is_a_text_is_that_text(value: str, capsys: Any) -> None:
+    assert main(["generate", "a", *RAW, "--use", "regex", "--set", f"regex.pattern={value}"]) == 0
+    assert capsys.readouterr().out == {"[12]": "1", '"123"': "123"}.get(value, value)
+
+
 def test_nested_toml_is_refused(tmp_path: Any) -> None:
     with pytest.raises(OptionError, match="nested too deeply"):
         parse_setting("top_k.k=" + "[" * 50_000)
