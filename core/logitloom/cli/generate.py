@@ -451,7 +451,7 @@ def build_chain(arguments: argparse.Namespace) -> Chain:
 
 
 def _takes_text(label: str, option: str, block: Sequence[str]) -> bool:
-    """Whether an option of a processor is a text and nothing else, so that ``123`` and ``[12]`` stand for themselves."""
+    """Whether an option of a processor is a text and nothing else, so that ``123`` stands for itself."""
     try:
         plugin = registry.load_plugin("processors", label.partition("#")[0], block=block)
     except LogitloomError:  # told where the chain is made

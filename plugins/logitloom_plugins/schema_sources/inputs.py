@@ -187,11 +187,11 @@ def _let_items_repeat(schema: dict[str, Any]) -> None:
         for own, name in pairs:
             held = own[name]
             others = [
-                other.get("properties", {}).get(name, other.get("additionalProperties"))
+                other.get("properties", {}).get(name, other.get("additionalProperties", other.get("type") == "object"))
                 for other in ways
                 if not _told_apart(own, other.get("properties", {}), name)
             ]
-            if any(isinstance(other, dict) and other != held for other in others):
+            if any(other is not False and other != held for other in others):
                 for array in (held, *held.get("anyOf", ())) if isinstance(held, dict) else ():
                     if isinstance(array, dict) and not array.get("minItems"):
                         array.pop("uniqueItems", None)

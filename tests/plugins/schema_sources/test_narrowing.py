@@ -104,6 +104,12 @@ class Numbers(pydantic.BaseModel):
     kind: Literal["numbers"]
 
 
+class Open(pydantic.BaseModel, extra="allow"):
+    """A class whose objects may have a member of the same name."""
+
+    count: int
+
+
 class Lines(pydantic.BaseModel):
     """A list of the same name, whose items may be equal."""
 
@@ -188,6 +194,7 @@ TYPES: dict[str, Any] = {
     "set or list": set[int] | list[str],
     "classes with sets": _field(Texts | Numbers, discriminator="kind"),
     "class with a set or with a list": list[Texts | Lines],
+    "class with a set or an open one": Texts | Open,
     "class with a set or dict": Texts | dict[str, list[int]],
     "tuple": Pair,
     "list": list[dict[int, datetime.date] | decimal.Decimal],
