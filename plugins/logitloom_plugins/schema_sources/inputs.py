@@ -176,32 +176,34 @@ def closed(schema: Any) -> Any:
 def _let_items_repeat(schema: dict[str, Any]) -> None:
     """Leave out ``uniqueItems`` where it cannot be enforced and a library drops what is repeated, in place.
 
-    That is so in classes of one union whose properties of one name are different kinds of arrays.
+    That is so in a property of a class of a union, unless the others have the same property, or what comes before it
+    tells the classes apart.
     """
     definitions = schema.get("$defs", {})
     for _, part in every_subschema(schema):
         listed = [each for keyword in ("anyOf", "oneOf") for each in part.get(keyword, ()) if isinstance(each, dict)]
         named = [definitions.get(str(each.get("$ref")).removeprefix("#/$defs/"), each) for each in listed]
         ways = [each for each in named if isinstance(each, dict)]
-        pairs = [(way["properties"], name) for way in ways for name in way.get("properties", ())]
-        for own, name in pairs:
-            held = own[name]
-            others = [
-                other.get("properties", {}).get(name, other.get("additionalProperties", other.get("type") == "object"))
-                for other in ways
-                if not _told_apart(own, other.get("properties", {}), name)
-            ]
-            if any(other is not False and other != held for other in others):
-                for array in (held, *held.get("anyOf", ())) if isinstance(held, dict) else ():
+        objects = [each for each in ways if each.get("type") == "object"]
+        for one, name in [(each, name) for each in objects for name in each.get("properties", ())]:
+            held = one["properties"][name]
+            if isinstance(held, dict) and any(
+                other.get("properties", {}).get(name) != held and not _told_apart(one, other, name) for other in objects
+            ):
+                for array in (held, *held.get("anyOf", ())):
                     if isinstance(array, dict) and not array.get("minItems"):
                         array.pop("uniqueItems", None)
 
 
 def _told_apart(one: dict[str, Any], other: dict[str, Any], name: str) -> bool:
     """Whether a value of one class is known not to be one of another class when a property begins."""
-    before = itertools.takewhile(lambda each: each != name, one)
-    fixed = ((one[each], other.get(each)) for each in before if isinstance(one[each], dict) and "const" in one[each])
-    return any(isinstance(else_, dict) and else_.get("const", held["const"]) != held["const"] for held, else_ in fixed)
+    for before in itertools.takewhile(lambda each: each != name, one["properties"]):
+        held, beside = one["properties"][before], other.get("properties", {}).get(before)
+        if before not in one.get("required", ()) or not isinstance(held, dict) or not isinstance(beside, dict):
+            continue
+        if "const" in held and beside.get("const", held["const"]) != held["const"]:
+            return True
+    return False
 
 
 def check_strict(schema: Any, what: str) -> None:

@@ -110,6 +110,13 @@ class Open(pydantic.BaseModel, extra="allow"):
     count: int
 
 
+class Marked(pydantic.BaseModel):
+    """A set behind what may be left out."""
+
+    kind: Literal["marked"] = "marked"
+    items: set[str]
+
+
 class Lines(pydantic.BaseModel):
     """A list of the same name, whose items may be equal."""
 
@@ -194,6 +201,8 @@ TYPES: dict[str, Any] = {
     "set or list": set[int] | list[str],
     "classes with sets": _field(Texts | Numbers, discriminator="kind"),
     "class with a set or with a list": list[Texts | Lines],
+    "class with a set behind a mark": Marked | Texts,
+    "class with a set or without": Texts | Stripped,
     "class with a set or an open one": Texts | Open,
     "class with a set or dict": Texts | dict[str, list[int]],
     "tuple": Pair,
