@@ -45,7 +45,8 @@ def schema_of(source: Any) -> Any:
     """
     if source is None:
         return True
-    if isinstance(source, (str, os.PathLike)):
+    is_text = isinstance(source, (str, os.PathLike))
+    if is_text:
         text, _ = text_or_file(
             source, "schema", is_text=lambda text: text.lstrip()[:1] in ("{", "t", "f"), remedy=_REMEDY
         )
@@ -56,7 +57,7 @@ def schema_of(source: Any) -> Any:
             raise OptionError(f"{what} holds a JSON {kind}, but a schema is an object or a boolean. Correct it.")
     if isinstance(source, dict):
         found = unwrapped(source, schema_of)
-        return json_values(found) if isinstance(found, dict) else found
+        return found if is_text or not isinstance(found, dict) else json_values(found)
     if isinstance(source, bool):
         return source
     if isinstance(source, type) and issubclass(source, Enum):
