@@ -259,13 +259,14 @@ class Context:
         """Raise for ids that the logits do not have: tables would be read outside of their rows."""
         if not isinstance(tokens, np.ndarray) and not self.backend.has_values(tokens):
             return
-        # A step has so few ids that a list of them is faster than NumPy's calls.
-        ids = [token for row in tokens.tolist() for token in row] if tokens.ndim == 2 else tokens.tolist()
-        if ids and not -1 <= min(ids) <= max(ids) < self.vocab_size:
-            wrong = max(ids) if max(ids) >= self.vocab_size else min(ids)
-            raise InvalidContext(
-                f"The id {wrong} was accepted, and ids are from 0 to {self.vocab_size - 1} (-1 stands for none)."
-            )
+        # A step has so few ids that lists of them are faster than NumPy's calls.
+        size = self.vocab_size
+        for row in tokens.tolist() if tokens.ndim == 2 else [tokens.tolist()]:
+            for token in row:
+                if not -1 <= token < size:
+                    raise InvalidContext(
+                        f"The id {token} was accepted, and ids are from 0 to {size - 1} (-1 stands for none)."
+                    )
 
     def _native_logprobs(self, logprobs: Any, tokens: Any) -> Array:
         """Log-probabilities of any form as ``[rows, n] float32`` of the backend, 0 where there is no token."""

@@ -38,7 +38,8 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
     """
     dtype = getattr(logits, "dtype", None)
     key = type(logits), dtype, context.backend.name
-    if key not in _TAKEN or len(logits.shape) not in (1, 2):
+    shape: tuple[int, ...] = logits.shape if key in _TAKEN else ()
+    if len(shape) not in (1, 2):
         check_logits(logits)
         if library_of(logits) != library_of(context.backend.arange(1)):
             raise InvalidContext(
@@ -46,7 +47,7 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
                 f"of one library from the first step to the last."
             )
         _TAKEN.add(key)
-    shape = logits.shape
+        shape = logits.shape
     if shape[-1] != context.vocab_size:
         raise InvalidContext(
             f"The logits have {shape[-1]} columns, but the generation began with {context.vocab_size}. Give logits of "
