@@ -34,8 +34,8 @@ from tests.oracles.model_files import gguf_read_once
 
 HERE = Path(__file__).parent
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
-#: Bytes by which the memory may grow before dead objects are dropped, and before compiled functions are, too.
-DEAD, COMPILED = 1 << 26, 1 << 27
+#: Bytes by which the memory may grow before dead objects and compiled functions are dropped.
+GROWTH = 1 << 26
 BACKENDS = ("numpy", "torch", "mlx", "jax", "cupy")
 
 #: Markers of array libraries beside NumPy. Cases get them from their parameters; other tests that need one are marked.
@@ -337,10 +337,10 @@ class Memory:
                 that growth is counted from the end of an earlier file.
         """
         now = _resident()
-        if now is not None and now < (cls.after_file if file_ended else cls.after_objects) + DEAD:
+        if now is not None and now < (cls.after_file if file_ended else cls.after_objects) + GROWTH:
             return
         cls.collect()
-        if (_resident() or 0) > cls.after_functions + COMPILED:
+        if (_resident() or 0) > cls.after_functions + GROWTH:
             if "jax" in sys.modules:
                 sys.modules["jax"].clear_caches()
             if "torch._dynamo" in sys.modules:
