@@ -100,7 +100,7 @@ def lost_above_ascii(
     within = table[:, continuing]
     # By the number of bytes that are missing, per state whether all texts of so many bytes go on; the last is no state.
     whole = [np.append(np.ones(len(table), dtype=bool), False)]
-    for _ in range(2):
+    for _ in range(3):
         whole.append(np.append(whole[-1][np.maximum(within, -1)].all(axis=1), False))
     leads = table[np.ix_(states, _columns(classes, 0xC2, 0xF4))]
     known: dict[bytes, int] = {}
@@ -116,7 +116,7 @@ def lost_above_ascii(
 def _lost_kinds(state: int, table: NDArray[np.int32], classes: bytes, whole: list[NDArray[np.bool_]]) -> int:
     """The bits of :func:`lost_above_ascii` for one state."""
     lost, visited, partial = list[tuple[int, int]](), 0, 0
-    for sequence in byte_sequences(0x80, 0x10FFFF):
+    for sequence in _above_ascii():
         pending = [(state, 0, 0)]
         while pending:
             at, place, code = pending.pop()
@@ -132,7 +132,7 @@ def _lost_kinds(state: int, table: NDArray[np.int32], classes: bytes, whole: lis
                 if target < 0:
                     lost.append((point << 6 * left, (point + 1 << 6 * left) - 1))
                     partial |= HIGH_PARTIAL if left else 0
-                elif left and not (left < len(whole) and whole[left][target]):
+                elif left and not whole[left][target]:
                     pending.append((target, place + 1, point))
     if not lost:
         return MALFORMED
@@ -142,6 +142,12 @@ def _lost_kinds(state: int, table: NDArray[np.int32], classes: bytes, whole: lis
     same = first_edge == last_edge
     words, others = bool((~same | (first_edge & 1 == 1)).any()), bool((~same | (first_edge & 1 == 0)).any())
     return MALFORMED | partial | HIGH_WORD * words | HIGH_OTHER * others
+
+
+@cache
+def _above_ascii() -> tuple[tuple[tuple[int, int], ...], ...]:
+    """The encodings of all characters above ASCII, as :func:`.byte_sequences`."""
+    return tuple(byte_sequences(0x80, 0x10FFFF))
 
 
 @cache
