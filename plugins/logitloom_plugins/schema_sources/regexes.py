@@ -1,8 +1,8 @@
 """Patterns of Python's types, in the syntax of Rust's ``regex`` or of ``re``, as patterns of JSON Schema.
 
 A JSON Schema reads a pattern as ECMA-262 does, in which ``\\A`` is no anchor, ``\\s`` has other characters, and
-``\\w`` has letters of ASCII alone, so that ``\\W`` has more characters than there. What is written here has the
-characters that a class has in all of the syntaxes.
+``\\w`` has letters of ASCII alone, so that ``\\W`` has more characters than in the other syntaxes. In a pattern that
+is written here a class has the characters that it has in all of the syntaxes.
 
 References:
     ECMA-262, "ECMAScript Language Specification", section 22.2, Patterns.
@@ -29,8 +29,8 @@ _NAMED: Final = {
     "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-\/:-@\[-`{-~", "space": r"\t-\r ",
     "upper": "A-Z", "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
 }  # fmt: skip
-#: What Rust makes of two sets, or a set within a set.
-_OF_SETS: Final = re.compile(r"^\[.*(?:&&|--|~~|(?<!\\)\[(?!:))", re.DOTALL)
+#: A set in which Rust reads an operation on two sets, another set, or all characters outside a set with a name.
+_OF_SETS: Final = re.compile(r"^\[.*(?:&&|--|~~|(?<!\\)\[(?!:\w))", re.DOTALL)
 _SPACE: Final = r"\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 #: Characters that are whitespace in any of the syntaxes, and all others.
 _ANY_SPACE: Final = rf"{_SPACE}\x1c-\x1f\x85\ufeff"

@@ -457,6 +457,14 @@ def test_operations_on_sets_in_patterns_of_a_class_are_refused() -> None:
         processors.load(("json", {"schema": Word}))
 
 
+def test_all_characters_outside_a_named_set_are_refused_in_patterns_of_a_class() -> None:
+    class Word(pydantic.BaseModel):
+        text: _field(str, pattern="^[[:^alpha:]]+$")
+
+    with pytest.raises(UnsupportedPattern, match=r"operations on sets in '\[\[:\^alpha:\]\]'"):
+        processors.load(("json", {"schema": Word}))
+
+
 def test_a_type_that_names_an_unknown_type_is_refused_with_the_name() -> None:
     msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
     with pytest.raises(OptionError, match="Torn.* cannot be read as a JSON Schema by msgspec: name 'Lost' is not def"):
