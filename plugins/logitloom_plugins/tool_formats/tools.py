@@ -34,7 +34,7 @@ __all__ = [
 
 #: What the schema of the arguments is called in the lists of OpenAI, of Anthropic and of MCP.
 _PARAMETERS: Final = ("parameters", "input_schema", "inputSchema")
-#: What is written for it by mistake.
+#: Names that are written by mistake for the schema of the arguments.
 _ALIKE: Final = ("args", "arguments", "params", "schema")
 
 

@@ -100,7 +100,7 @@ def number_automaton(
 
 
 def _forms(everything: Sequence[Atom], wanted: Sequence[Atom], plain_integers: bool) -> list[str]:
-    """The forms in which numbers may be written that need not be plain integers, as patterns.
+    """The forms of numbers, as patterns, where not all numbers are plain integers.
 
     Args:
         everything: the atoms that play a part.
@@ -116,7 +116,7 @@ def _forms(everything: Sequence[Atom], wanted: Sequence[Atom], plain_integers: b
     sizes = [abs(atom[1]) for atom in everything if atom[0] in _RELATIONS and atom[1]]
     sizes += [abs(value) for atom in everything if atom[0] == "eq" for value in atom[1] if value]
     factors = [atom[1] for atom in everything if atom[0] == "mult"]
-    forms = [_WHOLE + (r"(?:\.[0-9]*[1-9][0-9]*)?" if is_plain and fraction else fraction)]
+    forms = [_WHOLE + (r"(?:\.[0-9]*[1-9][0-9]*)?" if is_plain else fraction)]
     decided = all(size < _LEAST_LARGE for size in sizes) and all((1 / factor).denominator == 1 for factor in factors)
     if decided and not is_plain:
         forms.append(f"-?[1-9]{fraction}{_LARGE}")
