@@ -11,6 +11,7 @@ import pytest
 from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds, text_to_end
+from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.completion.short_contents import (
     canonical,
     columns_of,
@@ -19,6 +20,7 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import (
 )
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, member
 from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import Output
 from tests.cases import some
@@ -193,3 +195,49 @@ def test_the_longest_path_is_the_longest_of_all() -> None:
 
         expected = max(longest(at, frozenset([at])) for at in range(states))
         assert longest_path(following) == (None if expected == np.inf else expected)
+
+
+def _content_with_several_outputs(longest: int) -> Content:
+    """The content of a member whose alternative is told by a later member."""
+    kinds = ["alpha", "beta", "gamma", "delta"]
+    alternatives: list[dict[str, object]] = [
+        {"properties": {"kind": {"const": kind}, "name": {"enum": [f"{kind * 9}{number}" for number in range(30)]}}}
+        for kind in kinds
+    ]
+    others = {"kind": {"not": {"enum": kinds}}, "name": {"maxLength": longest, "pattern": "^[a-é]*$"}}
+    names = {"name": {"type": "string"}, "kind": {"type": "string"}}
+    machine = compile_schema({"type": "object", "properties": names, "oneOf": [*alternatives, {"properties": others}]})
+    (frame,) = Completions(machine).parts.openings(machine.values.root)[2]
+    assert isinstance(frame, ObjectFrame)
+    name = member(machine.values, frame, ("name", "name"))
+    assert name is not None
+    return machine.values.content(machine.values.of_type(name.demand, "string"))
+
+
+def test_ends_with_several_outputs_need_no_pairs_of_states_and_lengths() -> None:
+    content, dice = _content_with_several_outputs(40), random.Random(1)
+    contents, nearest = ContentTexts("any", CompletionMemory()), NearestEnds(content)
+    assert len(content.found) == 6
+    assert contents.nearest_ends(content) is None
+    farthest = contents.farthest_end(content)
+    for _ in range(200):
+        state, count = visited(content, dice)
+        found = contents.texts(content, state, count, content.found)
+        texts = {output: nearest.text(output, state, count) for output in content.found}
+        assert {output: len(text) for output, text in texts.items() if text is not None} == {
+            output: len(text) for output, text in found.items()
+        }
+        assert max(map(len, found.values())) <= farthest
+        for output, text in found.items():
+            at, characters = state, count
+            for byte in text:
+                characters = content.counted(characters + content.automaton.boundaries[at])
+                at = int(content.automaton.next[at, content.automaton.byte_class[byte]])
+            assert content.ends(at, characters) == output
+
+
+def test_few_pairs_of_states_and_lengths_are_listed() -> None:
+    contents, content = ContentTexts("any", CompletionMemory()), _content_with_several_outputs(2)
+    nearest = contents.nearest_ends(content)
+    assert nearest is not None
+    assert contents.farthest_end(content) == nearest.farthest()

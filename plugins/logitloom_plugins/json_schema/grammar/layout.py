@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 __all__ = [
     "COMPACT",
     "FLEXIBLE",
+    "PIECE",
     "POLICIES",
     "Layout",
     "Whitespace",
@@ -17,6 +18,7 @@ __all__ = [
     "relaid",
     "relaid_within",
     "settled",
+    "string_end",
 ]
 
 POLICIES: Final = ("json_dumps", "flexible", "compact", "one_space")
@@ -49,6 +51,9 @@ Fillings = list[tuple[bytes, str]]
 #: The layout before the text.
 _FIRST: Final = {"json_dumps": "open", "compact": "compact", "one_space": "spaced"}
 _CHARACTERS: Final = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
+#: A string, a mark, or other characters.
+PIECE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^"{}\[\],:]+', re.DOTALL)
+_GAP_AFTER: Final = {b"{": "open", b"[": "open", b",": "comma", b":": "colon"}
 _INDENTS: Final = {"indent 2": 2, "indent 4": 4}
 
 
@@ -117,38 +122,37 @@ def settled(layout: Layout) -> Layout:
     return Layout(indent, depth if read else 0, read)
 
 
-def relaid(text: bytes, layout: Layout, gap: str, string_from: int | None = None) -> bytes:
+def relaid(text: bytes, layout: Layout, gap: str) -> bytes:
     """The rest of a compact text with the whitespace of a layout.
 
     Args:
-        text: the rest of the text, without whitespace.
+        text: the rest of the text, without whitespace. The rest begins inside no string.
         layout: the settled layout where the rest begins.
         gap: the kind of gap in which the rest begins; ``close`` if it begins in no gap.
-        string_from: if the rest begins inside a string, the index from which on a quote ends that string.
     """
-    return relaid_within(text, layout, gap, string_from)[0]
+    return relaid_within(text, layout, gap)[0]
 
 
-def relaid_within(text: bytes, layout: Layout, gap: str, string_from: int | None = None) -> tuple[bytes, Layout]:
+def relaid_within(text: bytes, layout: Layout, gap: str) -> tuple[bytes, Layout]:
     """The result of :func:`relaid`, and the layout of the text that follows, if the rest ends a value."""
     if layout.name in (FLEXIBLE, "compact"):
         return text, layout
     name, depth, read = layout
-    at = 0 if string_from is None else _after_string(text, string_from)
-    found = bytearray(text[:at])
-    while at < len(text):
-        byte = text[at : at + 1]
-        ends = byte in b"]}"
-        found += fillings(Layout(name, depth), gap, ends)[0][0][read:]
-        read, gap = 0, {b"{": "open", b"[": "open", b",": "comma", b":": "colon"}.get(byte, "close")
-        depth += (byte in b"{[") - ends
-        end = _after_string(text, at + 1) if byte == b'"' else at + 1
-        found += text[at:end]
-        at = end
-    return bytes(found), Layout(name, depth, read)
+    found: list[bytes] = []
+    known: dict[tuple[str, bool, int], bytes] = {}
+    for piece in PIECE.findall(text):
+        ends = piece in (b"]", b"}")
+        place = gap, ends, depth
+        filling = known.get(place)
+        if filling is None:
+            filling = known[place] = fillings(Layout(name, depth), gap, ends)[0][0]
+        found += filling[read:], piece
+        read, gap = 0, _GAP_AFTER.get(piece, "close")
+        depth += (gap == "open") - ends
+    return b"".join(found), Layout(name, depth, read)
 
 
-def _after_string(text: bytes, at: int) -> int:
+def string_end(text: bytes, at: int) -> int:
     """The index after the quote that ends the string in which an index lies."""
     end = _CHARACTERS.match(text, at)
     assert end is not None

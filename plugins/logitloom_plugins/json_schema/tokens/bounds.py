@@ -30,7 +30,7 @@ from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.keys import Label
-from logitloom_plugins.json_schema.grammar.layout import Layout, inside, relaid
+from logitloom_plugins.json_schema.grammar.layout import PIECE, Layout, inside, relaid
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, member, most_needed
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
@@ -61,9 +61,11 @@ _MOST_TARGETS: Final = 64
 #: The most frames whose members are remembered.
 _MOST_LISTED: Final = 64
 #: The parts of a bound that are found for one mask whatever that takes; the parts that the ends of a frame, or names
-#: with a label, count as; and the processor time, in seconds, after which no more are found.
+#: with a label, count as; the bytes of a long text that are counted together; and the processor time, in seconds, after
+#: which no more parts are found.
 _FEW_FOUND: Final = 32
 _ENDS: Final = 8
+_BLOCK: Final = 1 << 11
 _MOST_SECONDS: Final = 0.01
 #: The most ways in which an object with one atom in its formulas may go on, if all of them are to be examined.
 _MOST_WAYS: Final = 1 << 12
@@ -76,7 +78,6 @@ _MOST_ALIKE: Final = 1 << 12
 _ESCAPE, _SURROGATES, _ESCAPED = 5, 11, 6
 #: The layouts that are not decided yet. In these a text is counted piece by piece, with whitespace between the pieces.
 _UNDECIDED: Final = ("open", "flat")
-_PIECE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^"{}\[\],:]+', re.DOTALL)
 _GAPS: Final = re.compile(rb"[{}\[\],:]")
 _WIDEST_INDENT: Final = 4
 #: The rest of a string in which a token begins, up to its quote; and the lexemes of JSON, where a string may be
@@ -545,10 +546,15 @@ class TokenBounds:
 
     def _tokens(self, text: bytes, layout: Layout) -> int:
         if layout.name not in _UNDECIDED:
-            return self._farthest_end(relaid(text, layout, "close"))
+            laid_out, found = relaid(text, layout, "close"), 0
+            # Blocks of a long text that are written one by one take at least as many tokens.
+            for at in range(0, len(laid_out), _BLOCK):
+                self._count(_ENDS if at else 0)
+                found += self._farthest_end(laid_out[at : at + _BLOCK])
+            return found
         lines = layout.depth + _deepest(text) if layout.name == "open" else 0
         pieces = sum([count * self._recalled(("piece", piece), partial(self._of_piece, piece)).rest
-                      for piece, count in Counter[bytes](_PIECE.findall(text)).items()])  # fmt: skip
+                      for piece, count in Counter[bytes](PIECE.findall(text)).items()])  # fmt: skip
         return pieces + len(_GAPS.findall(text)) * self._recalled(("gap", lines), partial(self._of_gap, lines)).rest
 
     def _of_piece(self, piece: bytes) -> _Bound:

@@ -37,6 +37,8 @@ Entry = TypeVar("Entry")
 _LONGEST: Final = 24
 #: Tokens of more bytes are looked up by so many first bytes.
 _BEGINNING: Final = 4
+#: More tokens than write any text.
+_NOT_WRITTEN: Final = 2 * UNKNOWN
 #: Texts are counted in parts that end before these bytes, so that a part of many texts is counted once.
 _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
@@ -315,19 +317,20 @@ class TokenDistances:
         """
         text, size, tail = key
         lengths, texts = self._texts
-        fewest = [*tail]
+        lengths_from = lengths.get
+        # Behind the end of the text nothing can be written.
+        fewest = [*[_NOT_WRITTEN] * (_LONGEST - len(tail)), *tail]
         for begin in range(size - 1, -1, -1):
-            best, most = 2 * UNKNOWN, min(len(fewest), _LONGEST)
-            for length in (1, 2, 3)[:most]:
-                if fewest[-length] < best and text[begin : begin + length] in texts:
-                    best = fewest[-length]
-            for length in lengths.get(text[begin : begin + _BEGINNING], ()) if most >= _BEGINNING else ():
-                if length > most:
-                    break
-                if fewest[-length] < best and text[begin : begin + length] in texts:
-                    best = fewest[-length]
+            best = fewest[-1] if text[begin : begin + 1] in texts else _NOT_WRITTEN
+            if (after := fewest[-2]) < best and text[begin : begin + 2] in texts:
+                best = after
+            if (after := fewest[-3]) < best and text[begin : begin + 3] in texts:
+                best = after
+            for length in lengths_from(text[begin : begin + _BEGINNING], ()):
+                if (after := fewest[-length]) < best and text[begin : begin + length] in texts:
+                    best = after
             fewest.append(best + 1 if best < UNKNOWN // 2 else UNKNOWN)
-        return fewest[len(tail) :]
+        return fewest[_LONGEST:]
 
 
 class _Pending:

@@ -222,39 +222,54 @@ class Content:
     # --- lengths -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def exact_distances(self) -> EndDistances | None:
-        """The distances to ends of which each stands for itself; ``None`` if their table takes too much memory, or if
-        texts end in several ranges of lengths.
+    def exact_spans(self) -> list[_Span] | None:
+        """The ranges of lengths in which texts end, with distances of which each stands for itself.
+
+        ``None`` if a table of these takes too much memory.
         """
-        if len(self._spans) != 1:
-            return None
-        ((_, last, _, distances),) = self._spans
-        if last is not None:
-            return distances
-        try:
-            # The nearest end is fewer characters away than there are states.
-            return EndDistances(self.automaton, self.least + self.automaton.states, False)
-        except BudgetExceeded:
-            return None
+        found = []
+        for span in self._spans:
+            if span.last is not None:
+                found.append(span)
+                continue
+            try:
+                # The nearest end is fewer characters away than there are states.
+                exact = EndDistances(self.automaton, span.first + self.automaton.states, False, span.ending)
+            except BudgetExceeded:
+                return None
+            found.append(span._replace(distances=exact))
+        return found
+
+    def way_to_end(self, state: int, count: int) -> tuple[int, EndDistances] | None:
+        """How many characters away the nearest end within the bounds is, and the distances that say so."""
+        best: tuple[int, EndDistances] | None = None
+        for first, last, _, distances in self.exact_spans or ():
+            least = max(first - count, 0)
+            most = least + self.automaton.states if last is None else last - count
+            if best is not None:
+                most = min(most, best[0] - 1)
+            if last is not None and not distances.between(least, max(most, -1), state):
+                continue
+            nearest = next((distance for distance in range(least, most + 1) if distances.at(distance, state)), None)
+            if nearest is not None:
+                best = nearest, distances
+        return best
 
     def nearest_end(self, state: int, count: int) -> int | None:
-        """How many characters away the nearest end within the bounds is, by :attr:`exact_distances`."""
-        distances = self.exact_distances
-        if distances is None or not self.alive(state, count):
-            return None
-        least = max(self.least - count, 0)
-        most = least + self.automaton.states if self.most is None else self.most - count
-        return next((distance for distance in range(least, most + 1) if distances.at(distance, state)), None)
+        """How many characters away the nearest end within the bounds is."""
+        way = self.way_to_end(state, count)
+        return None if way is None else way[0]
 
     @cached_property
     def farthest_end(self) -> int:
         """An upper bound on the characters to the nearest end within the bounds, from any state that leads to one."""
         if self._shrinks:
             return max([self._farthest_with(span.ending) for span in self._spans])
-        distances, least = self.exact_distances, max([span.first for span in self._spans], default=0)
+        spans, least = self.exact_spans, max([span.first for span in self._spans], default=0)
         last = least + self.automaton.states
-        if distances is None or (least and last > _MOST_DISTANCES):
+        if spans is None or len(spans) != 1 or (least and last > _MOST_DISTANCES):
             return last
+        distances = spans[0].distances
         most = last if self.most is None else self.most
 
         def farthest(nearest: NDArray[np.int64], count: int) -> int:

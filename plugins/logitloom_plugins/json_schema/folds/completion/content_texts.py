@@ -23,6 +23,9 @@ __all__ = ["ContentTexts", "is_plain"]
 
 #: Pairs of a state of a content and a number of characters, of which the nearest ends are remembered.
 _MOST_PAIRS: Final = 1 << 16
+#: Above so many pairs the ends of a content with few outputs are found for one output at a time, without pairs.
+_MANY_PAIRS: Final = 1 << 12
+_FEW_OUTPUTS: Final = 8
 
 
 class ContentTexts:
@@ -131,8 +134,29 @@ class ContentTexts:
         nearest = self._memory.nearest
         if content not in nearest:
             pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
-            nearest[content] = NearestEnds(content) if pairs <= _MOST_PAIRS and not _tells_ends(content) else None
+            others_tell = _tells_ends(content) or (pairs > _MANY_PAIRS and self._each_tells_ends(content))
+            nearest[content] = None if pairs > _MOST_PAIRS or others_tell else NearestEnds(content)
         return nearest[content]
+
+    def farthest_end(self, content: Content) -> int:
+        """An upper bound on the bytes, or the characters, to the end of a short content, from any state on."""
+        nearest = self.nearest_ends(content)
+        farthest = None if nearest is None else nearest.farthest()
+        if farthest is not None:
+            return farthest
+        if len(content.found) > _FEW_OUTPUTS:
+            return content.points[-1] + content.automaton.states
+        # A character that has begun is not counted.
+        return 1 + max([self._only(content, label).farthest_end for label in content.found], default=0)
+
+    def _each_tells_ends(self, content: Content) -> bool:
+        """Whether the content has few outputs, and :func:`_tells_ends` holds for the content with each of them."""
+        return (
+            content.counts
+            and not content.free
+            and len(content.found) <= _FEW_OUTPUTS
+            and all(_tells_ends(self._only(content, label)) for label in content.found)
+        )
 
     def _only(self, content: Content, label: Output) -> Content:
         """The content with one output only, on the same states."""
@@ -176,7 +200,7 @@ class ContentTexts:
 def _tells_ends(content: Content) -> bool:
     """Whether a short text of a content that counts characters can be read off the distances to ends."""
     has_one_output = content.counts and not content.free and len(content.found) == 1
-    return has_one_output and content.exact_distances is not None
+    return has_one_output and content.exact_spans is not None
 
 
 def is_plain(content: Content) -> bool:

@@ -157,10 +157,10 @@ def text_to_end(content: Content, columns: Sequence[tuple[int, int]], state: int
         columns: as of :class:`NearestEnds`.
         state, count: the state of its automaton, and the characters so far.
     """
-    left, distances = content.nearest_end(state, count), content.exact_distances
-    if left is None or distances is None or left > _MOST_WRITTEN:
+    way = content.way_to_end(state, count)
+    if way is None or way[0] > _MOST_WRITTEN:
         return None
-    automaton, found = content.automaton, bytearray()
+    automaton, found, (left, distances) = content.automaton, bytearray(), way
     while left or not automaton.boundaries[state]:
         # A character counts from its first byte on.
         left -= automaton.boundaries[state]

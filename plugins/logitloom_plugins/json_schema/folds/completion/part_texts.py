@@ -124,10 +124,7 @@ class PartTexts:
 
     def farthest_end(self, content: Content) -> int:
         """An upper bound on the bytes, or the characters, of the rest of a short content, from any state on."""
-        nearest = self._texts.contents.nearest_ends(content)
-        farthest = None if nearest is None else nearest.farthest()
-        # A character that has begun is not counted.
-        return content.farthest_end + 1 if farthest is None else farthest
+        return self._texts.contents.farthest_end(content)
 
     # --- objects and arrays -----------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import OUTSIDE
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
-from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, relaid, relaid_within, settled
+from logitloom_plugins.json_schema.grammar.layout import FLEXIBLE, Layout, relaid_within, settled, string_end
 from logitloom_plugins.json_schema.grammar.members import TruthVector
 from logitloom_plugins.json_schema.grammar.states import (
     ArrayState,
@@ -95,8 +95,8 @@ class Completions:
         self.memory.clear()
         self._of_position: dict[Position, bytes | None] = {}
         self._of_stack: dict[tuple[Stack, TruthVector, tuple[Canonical, ...]], bytes | None] = {}
-        #: With whitespace: the text after a string, object or array, in a layout.
-        self._relaid: dict[tuple[bytes, Layout], bytes] = {}
+        #: Texts with the whitespace of a layout, and the layouts after them, by text, layout and gap.
+        self._relaid: dict[tuple[bytes, Layout, str], tuple[bytes, Layout]] = {}
 
     @property
     def work(self) -> int:
@@ -188,18 +188,24 @@ class Completions:
         text, rest = found
         if self._machine.whitespace.start.name == FLEXIBLE:
             return text + rest
+        begun = 0
         if isinstance(state, TextState | EscapeState):
             # Inside a string the layout is that of the object or array around the string.
             layout = state.context.layout if isinstance(state.context, NameContext) else self._layout_around(stack)
-            begun = int(isinstance(state, EscapeState) and state.written == "\\")
-            text, after = relaid_within(text, settled(layout), "close", begun)
+            begun = string_end(text, int(isinstance(state, EscapeState) and state.written == "\\"))
         else:
-            text, after = relaid_within(text, settled(self._layout_of(state)), _gap_of(state))
-        key = rest, after
-        if key not in self._relaid:
-            self._relaid[key] = relaid(rest, after, "close")
-            self.memory.remembered += ENTRY + len(rest)
-        return text + self._relaid[key]
+            layout = self._layout_of(state)
+        within, after = self._laid_out(text[begun:], settled(layout), _gap_of(state))
+        return text[:begun] + within + self._laid_out(rest, after, "close")[0]
+
+    def _laid_out(self, text: bytes, layout: Layout, gap: str) -> tuple[bytes, Layout]:
+        """The result of :func:`.relaid_within`, which the completions in one string have in common."""
+        key = text, layout, gap
+        found = self._relaid.get(key)
+        if found is None:
+            found = self._relaid[key] = relaid_within(text, layout, gap)
+            self.memory.remembered += ENTRY + 2 * len(text)
+        return found
 
     def _joined(self, texts: Texts, stack: Stack, items: tuple[Canonical, ...]) -> tuple[bytes, bytes] | None:
         """The text, of texts by truth vector, that is shortest together with its completion; and that completion."""
