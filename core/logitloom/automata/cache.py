@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
@@ -28,7 +27,7 @@ from logitloom.automata.deterministic.dfa import DEAD, Dfa
 from logitloom.automata.lift.token_automaton import TokenAutomaton, allowed_steps
 from logitloom.automata.store.array_file import packed, unpacked, within
 from logitloom.contract import FINISHED, TokenTables
-from logitloom.errors import LogitloomWarning
+from logitloom.display.warning import warn
 from logitloom.process_memory import ProcessLock, made_here
 from logitloom.rows.atomic_file import write_whole
 from logitloom.vocabulary import Vocabulary
@@ -188,11 +187,9 @@ def _write(path: Path, automaton: TokenAutomaton) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
     except OSError as error:
-        warnings.warn(
+        warn(
             f"The token automaton could not be kept in {path.parent}: {error}. It is used all the same; give a "
             f"directory that can be written to keep it.",
-            LogitloomWarning,
-            stacklevel=2,
         )
 
 

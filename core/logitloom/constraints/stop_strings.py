@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,8 @@ from logitloom.automata import AhoCorasick, Dfa, TokenAutomaton
 from logitloom.constraints.constraint_processor import ConstraintProcessor
 from logitloom.context import Context
 from logitloom.contract import FINISHED, Constraint, State
-from logitloom.errors import LogitloomWarning, NeedsNotMet, OptionError
+from logitloom.display.warning import warn
+from logitloom.errors import NeedsNotMet, OptionError
 from logitloom.host.entry_points import PluginName
 from logitloom.host.options import option
 from logitloom.vocabulary import Vocabulary
@@ -92,12 +92,10 @@ class StopStrings(ConstraintProcessor):
     def _warn_of_special_tokens(self, vocabulary: Vocabulary) -> None:
         for token, text in vocabulary.special_text.items():
             if text in self.strings and token in vocabulary.special and token not in vocabulary.eos:
-                warnings.warn(
+                warn(
                     f"{PluginName(type(self))} finds {text!r:.80} in the text only, and the special token {token} of "
                     f"this name writes no text. If rows end with the token, give the vocabulary its id: "
                     f"vocabulary.with_eos({[*vocabulary.eos, token]}).",
-                    LogitloomWarning,
-                    stacklevel=2,
                 )
 
     def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:

@@ -8,14 +8,14 @@ after it can still be completed, end-of-sequence included, in the tokens that ar
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from logitloom.arrays.backend import Array, Backend
 from logitloom.context import Context
 from logitloom.contract import UNKNOWN, Constraint, State
-from logitloom.errors import GenerationError, LogitloomWarning, OptionError
+from logitloom.display.warning import warn
+from logitloom.errors import GenerationError, OptionError
 from logitloom.host.entry_points import PluginName
 from logitloom.rows.tree import Rows
 
@@ -75,12 +75,10 @@ def row_limits(
         because = constraint.unlimited_because
         if own is None:
             if because:
-                warnings.warn(
+                warn(
                     f"Texts of {name} may be cut at the limit of {smallest} tokens, because it is unknown how many "
                     f"tokens complete them. {because} "
                     f"Set the option 'finish_within' of {name} to 0 if they may be cut.",
-                    LogitloomWarning,
-                    stacklevel=2,
                 )
             return None
         raise OptionError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -15,10 +14,10 @@ from numpy.typing import NDArray
 
 from logitloom.arguments import MOST_ROWS, instance, shown, whole
 from logitloom.context import padded
+from logitloom.display.warning import warn
 from logitloom.errors import (
     BatchMismatchError,
     GenerationError,
-    LogitloomWarning,
     SampleMismatchError,
     SequenceIndexError,
     SlicingError,
@@ -242,7 +241,7 @@ class SequenceState:
             if any(held):
                 cache = self._cache.take_rows(taken).crop(held)
             else:
-                warnings.warn(CACHE_LOST, LogitloomWarning, stacklevel=3)
+                warn(CACHE_LOST)
         return self._with(
             rows, self.weights.reshape(-1)[taken].reshape(shape), self.scored.reshape(-1)[taken].reshape(shape), cache
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.errors import GenerationError, LogitloomWarning, WriteError
+from logitloom.display.warning import warn
+from logitloom.errors import GenerationError, WriteError
 from logitloom.generation.model import Cache, ModelAdapter
 from logitloom.rows.atomic_file import replacing
 from logitloom.vocabulary import Vocabulary
@@ -67,11 +67,9 @@ def save(path: str | os.PathLike[str], state: SavedSequences, cache: Cache | Non
         tensors["cache_lengths"] = np.asarray(cache.lengths, dtype=np.int64)
         tensors |= {f"cache.{name}": array for name, array in to_host().items()}
     elif cache is not None:
-        warnings.warn(
+        warn(
             f"The cache of this model, a {type(cache).__name__}, has no method to_host, so the file holds none; "
             f"a program that reads the file computes it again.",
-            LogitloomWarning,
-            stacklevel=3,
         )
     header = {
         "kind": KIND,
@@ -217,10 +215,8 @@ def _restored(
     """The cache on the model's backend, after a check on the first token that the same model computed the cache."""
     from_host = getattr(model, "cache_from_host", None)
     if from_host is None:
-        warnings.warn(
+        warn(
             f"{type(model).__name__} has no method cache_from_host, so the cache in {name!r} is computed anew.",
-            LogitloomWarning,
-            stacklevel=4,
         )
         return None
     cache: Cache = from_host(arrays, lengths)

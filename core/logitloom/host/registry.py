@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logitloom.arguments import instance, printable, shown
 from logitloom.arrays.backend import Backend, forget_types, load_backends_with
+from logitloom.display.warning import warn
 from logitloom.errors import (
     BackendMissing,
     DuplicatePlugin,
     DuplicatePluginWarning,
     InterfaceMismatch,
-    LogitloomWarning,
     PluginBlocked,
     PluginImportError,
     UnknownPlugin,
@@ -429,11 +428,10 @@ def _preferred(kind: str, name: str, points: list[EntryPoint]) -> EntryPoint:
             f"Several distributions have a plug-in {name!r} ({kind}): {' and '.join(versions)}. "
             f"Choose one by loading {' or '.join(choices)}, or uninstall the other."
         )
-    warnings.warn(
+    warn(
         f"The name {name!r} ({kind}) is that of a built-in plug-in, which is used. Load {' or '.join(choices)} for "
         f"the other, or {name}@{BUILT_IN} for the built-in without this warning.",
         DuplicatePluginWarning,
-        stacklevel=3,
     )
     return points[owners.index(BUILT_IN)]
 
@@ -540,7 +538,7 @@ def _first_kernels(wait: bool) -> MaskKernels | None:
                 if is_interruption(error):
                     raise
                 told = f"{type(error).__name__}: {_told(error)}"
-                warnings.warn(f"Going on with NumPy, without compiled kernels. {told}", LogitloomWarning, stacklevel=3)
+                warn(f"Going on with NumPy, without compiled kernels. {told}")
                 continue
             return kernels
     return None

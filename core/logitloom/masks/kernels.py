@@ -8,14 +8,13 @@ switches it off. Each caller has NumPy code with the same result, and continues 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.errors import LogitloomWarning
+from logitloom.display.warning import warn
 
 __all__ = [
     "ALLOWED",
@@ -261,10 +260,8 @@ def _give_up(name: str, error: Exception) -> None:
     if not _failed:
         _failed = True
         look_for_kernels_again()
-        warnings.warn(
+        warn(
             f"Going on with NumPy, without compiled kernels: {name} raised {type(error).__name__}: {error!s:.300}",
-            LogitloomWarning,
-            stacklevel=4,
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import cache, cached_property
@@ -23,7 +22,8 @@ from numpy.typing import NDArray
 from logitloom import Vocabulary
 from logitloom.automata import Budget, BudgetTracker
 from logitloom.constraints import TokenSet
-from logitloom.errors import BudgetExceeded, LogitloomError, LogitloomWarning, UnsupportedGrammar, UnsupportedSchema
+from logitloom.display.warning import warn
+from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedGrammar, UnsupportedSchema
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar
 from logitloom_plugins.grammars.lexemes import lexed
@@ -99,7 +99,7 @@ class LLGuidance:
             raise UnsupportedSchema(f"{_NAME} refuses the schema: {error!s:.380}. Use the engine 'table'.") from None
         wrong = llguidance.LLMatcher.validate_grammar(grammar).strip()
         if wrong.startswith("WARNING") and not strict:
-            warnings.warn(f"{_NAME} does not enforce all of the schema: {wrong:.400}", LogitloomWarning, stacklevel=4)
+            warn(f"{_NAME} does not enforce all of the schema: {wrong:.400}")
         elif wrong:
             does = "would not enforce all of" if wrong.startswith("WARNING") else "refuses"
             raise UnsupportedSchema(f"{_NAME} {does} the schema: {wrong:.380}. Use the engine 'table'.")
@@ -348,12 +348,10 @@ class _LLGuidanceConstraint(MatcherConstraint):
     @cached_property
     def _over_bytes(self) -> _LLGuidanceConstraint:
         """The same grammar over bytes as tokens."""
-        warnings.warn(
+        warn(
             f"{_NAME} finds too much possible at a place of the text. Only tokens of one byte are allowed there, which "
             f"is slow and may not be what the model writes best. Write fewer alternatives, or terminals that differ "
             f"from their beginning on, or raise the option 'max_items' above {self._read.max_items}.",
-            LogitloomWarning,
-            stacklevel=2,
         )
         return self._read.bind(_bytes(), _bytes().size)
 

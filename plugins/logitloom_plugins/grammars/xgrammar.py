@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, Final
@@ -22,7 +21,8 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary
 from logitloom.automata import BudgetTracker
-from logitloom.errors import BudgetExceeded, LogitloomWarning, UnsupportedGrammar, UnsupportedSchema
+from logitloom.display.warning import warn
+from logitloom.errors import BudgetExceeded, UnsupportedGrammar, UnsupportedSchema
 from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar, Node, Reference, RuleRepeat, children
 from logitloom_plugins.grammars.matcher_constraint import MatcherConstraint
@@ -82,7 +82,7 @@ class XGrammar:
                 )
                 refusal.problems = tuple(found)
                 raise refusal
-            warnings.warn(text, LogitloomWarning, stacklevel=4)
+            warn(text)
         options: dict[str, Any] = {"any_whitespace": whitespace == "flexible", "strict_mode": False}
         if whitespace != "flexible":
             space = "" if whitespace == "compact" else " "

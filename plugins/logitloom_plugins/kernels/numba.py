@@ -19,13 +19,13 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from logitloom.errors import BackendUnsupported, LogitloomError, LogitloomWarning
+from logitloom.display.warning import warn
+from logitloom.errors import BackendUnsupported, LogitloomError
 from logitloom.masks.kernels import KernelsNotReady, look_for_kernels_again
 from logitloom.rows.atomic_file import write_whole
 
@@ -269,7 +269,7 @@ def _have_them_compiled() -> None:
 
 
 def _go_on_without(reason: str) -> None:
-    warnings.warn(f"Going on with NumPy, without compiled kernels. {reason:.300}", LogitloomWarning, stacklevel=2)
+    warn(f"Going on with NumPy, without compiled kernels. {reason:.300}")
 
 
 def _compile_in_child() -> str | None:

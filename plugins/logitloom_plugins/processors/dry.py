@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import BIAS, PENALTY, Array, Backend, Context, Effect, HostTable, Processor, Vocabulary, option
-from logitloom.errors import LogitloomWarning
+from logitloom.display.warning import warn
 from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import check_ids
@@ -300,11 +299,9 @@ def _breaker_table(
                 found.update(held)
         lost = [text.decode() for text in wanted if len(text) > 1 and text not in found]
         if lost:
-            warnings.warn(
+            warn(
                 f"No token of {vocabulary.name} contains {', '.join(map(repr, lost)):.200}, so "
                 f"{'this text breaks' if len(lost) == 1 else 'these texts break'} no match. Give the option 'breakers' "
                 f"of 'dry' texts that are parts of single tokens, or its option 'breaker_ids' the ids of tokens.",
-                LogitloomWarning,
-                stacklevel=2,
             )
     return table

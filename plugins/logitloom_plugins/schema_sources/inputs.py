@@ -9,13 +9,13 @@ from __future__ import annotations
 import copy
 import difflib
 import itertools
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 
-from logitloom.errors import LogitloomWarning, OptionError, UnsupportedSchema
+from logitloom.display.warning import warn
+from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom_plugins.json_schema.schema.schema_document import escape_pointer, subschemas
 from logitloom_plugins.schema_sources.narrowing import narrowed_format
 
@@ -285,10 +285,9 @@ def check_keywords(schema: Any, *, error: bool) -> None:
     more = f" and {len(found) - 8} more" if len(found) > 8 else ""
     remedy = "Correct or remove " + ("them." if len(found) > 1 else "it.")
     if not error:
-        warnings.warn(
-            f"The schema has the unknown {several}{more}, which restricts nothing. {remedy}",
-            LogitloomWarning,
-            stacklevel=4,
+        effect = "They restrict" if len(found) > 1 else "It restricts"
+        warn(
+            f"The schema has the unknown {several}{more}. {effect} nothing. {remedy}",
         )
         return
     problems = [(keyword, place, f"unknown keyword{meant}") for keyword, place, meant in found]

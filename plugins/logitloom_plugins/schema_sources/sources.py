@@ -7,12 +7,12 @@ import functools
 import inspect
 import json
 import os
-import warnings
 from collections import Counter
 from enum import Enum
 from typing import Any, Final, get_origin, get_type_hints, is_typeddict
 
-from logitloom.errors import LogitloomWarning, OptionError
+from logitloom.display.warning import warn
+from logitloom.errors import OptionError
 from logitloom.host.loading import text_or_file
 from logitloom_plugins.schema_sources.inputs import closed, every_subschema, json_values, unwrapped
 from logitloom_plugins.schema_sources.narrowing import finite_numbers, pydantic_generator
@@ -120,11 +120,9 @@ def _parsed(text: str, what: str) -> Any:
             raise
         raise OptionError(f"{what} has an integer of thousands of digits. Write it shorter.") from error
     if repeated:
-        warnings.warn(
+        warn(
             f"{what} has the key {repeated[0]!r:.60} more than once in one object, and the last one counts. Remove the "
             f"others.",
-            LogitloomWarning,
-            stacklevel=4,
         )
     return found
 

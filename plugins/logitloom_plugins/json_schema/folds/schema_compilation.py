@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from logitloom.automata import Budget, BudgetTracker, stored_values
-from logitloom.errors import BudgetExceeded, LogitloomError, LogitloomWarning, UnsupportedSchema
+from logitloom.display.warning import warn
+from logitloom.errors import BudgetExceeded, LogitloomError, UnsupportedSchema
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.grammar import arrays, objects
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
@@ -180,7 +180,7 @@ def _compiled(
         raise error
     if problems:
         message = f"{_said(problems)} They are ignored, so values may violate them."
-        warnings.warn(message, LogitloomWarning, stacklevel=4)
+        warn(message)
     return machine
 
 
