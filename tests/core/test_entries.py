@@ -305,7 +305,7 @@ OF_AUTHORS = {
     "logitloom.processor.STAGES", "logitloom.processor.Stage", "logitloom.processor.NEEDS", "logitloom.processor.Need",
     "logitloom.processor.Processing", "logitloom.arrays.rng", "logitloom.host.loading", "logitloom.host.fingerprint",
     "logitloom.rows.atomic_file", "logitloom.constraints", "logitloom.state_memory",
-    "logitloom.process_memory",
+    "logitloom.process_memory", "logitloom.display.warning",
     "logitloom_plugins.combinators.finish_within.FinishWithin",
     "logitloom.arrays.backend.NEG_INF", "logitloom.arrays.backend.TokenIds", "logitloom.arrays.backend.BufferPool",
     "logitloom.arrays.backend.SharedMemory", "logitloom.host.registry", "logitloom.MASK", "logitloom.BIAS",
