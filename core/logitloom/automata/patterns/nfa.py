@@ -125,10 +125,10 @@ class FollowSets(dict[int, Positions]):
         if isinstance(following, frozenset):
             found = following
         else:
-            within, more = following if isinstance(following, _Extended) else (following, _NONE)
-            start, part = within
+            (start, part), more = following if isinstance(following, _Extended) else (following, _NONE)
             offset = (position - start) % len(part.following)
-            found, by = part[start + offset], position - start - offset
+            within, by = part.following[offset], position - start - offset
+            found = within if isinstance(within, frozenset) else part[start + offset]
             few = len(found) + len(more) < _SHARED
             found = frozenset([p + by for p in found]) | more if few else part.moved(found, by, more)
         self[position] = found
