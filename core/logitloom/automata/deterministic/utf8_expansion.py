@@ -9,6 +9,7 @@ only a small part of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.patterns.utf8 import DEAD, HighPartition, Shape
 
 __all__ = ["Utf8Expansion"]
+
+#: Fewer states are told apart without arrays.
+_FEW: Final = 64
 
 
 class Utf8Expansion:
@@ -75,16 +79,14 @@ class Utf8Expansion:
     def prepare(self, states: NDArray[np.int32]) -> None:
         """Fill the rows of the given states and of the blocks that they lead to."""
         missing = states[~self.ready[states]]
-        if len(missing):
-            if missing.max() >= len(self.characters):
-                # A state inside a block that is not filled. The caller got it elsewhere, for instance from a file.
-                self.filled_table()
-                return
-            # A walk visits a small number of states, some of them hundreds of times.
-            marked = np.zeros(len(self.characters), dtype=bool)
-            marked[missing] = True
-            for state in marked.nonzero()[0].tolist():
-                self._fill(state)
+        # A walk visits a small number of states, some of them hundreds of times.
+        distinct = {*missing.tolist()} if len(missing) < _FEW else np.unique(missing).tolist()
+        if distinct and max(distinct) >= len(self.characters):
+            # A state inside a block that is not filled. The caller got it elsewhere, for instance from a file.
+            self.filled_table()
+            return
+        for state in sorted(distinct):
+            self._fill(state)
 
     def filled_table(self) -> NDArray[np.int32]:
         """The whole table."""
