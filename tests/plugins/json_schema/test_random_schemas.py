@@ -263,6 +263,7 @@ def untagged(rnd: random.Random, every: list[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "not"])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.long
 def test_verdicts_of_many_alternatives_without_a_tag(keyword: str, seed: int) -> None:
     rnd = random.Random(seed)
     every = [f"{letter}{number}" for letter in "abcd" for number in range(5)]
@@ -327,6 +328,7 @@ def test_verdicts_of_lists_of_objects(seed: int) -> None:
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.long
 def test_objects_that_may_be_closed_after_a_member_are_seen_without_their_frames(
     keyword: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
