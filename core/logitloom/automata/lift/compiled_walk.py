@@ -71,7 +71,6 @@ def _walk(
     at, paths, limit, visited = WalkProgress(0, len(begun), 0, len(pairs), 0), NO_PATHS, SHORT, 0
     if table.has_paths:
         paths, limit = table.paths(trie), ENDLESS
-    table.fill(pairs[: len(begun), 1])
     while (automaton := table.automaton) is not None:
         at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
         table.reads(pairs[: at.end, 1])

@@ -243,13 +243,13 @@ class Content:
     def way_to_end(self, state: int, count: int) -> tuple[int, EndDistances] | None:
         """How many characters away the nearest end within the bounds is, and the distances that say so."""
         best: tuple[int, EndDistances] | None = None
-        for first, last, _, distances in self.exact_spans or ():
+        if self.exact_spans is None or not self.alive(state, count):
+            return None
+        for first, last, _, distances in self.exact_spans:
             least = max(first - count, 0)
             most = least + self.automaton.states if last is None else last - count
             if best is not None:
                 most = min(most, best[0] - 1)
-            if last is not None and not distances.between(least, max(most, -1), state):
-                continue
             nearest = next((distance for distance in range(least, most + 1) if distances.at(distance, state)), None)
             if nearest is not None:
                 best = nearest, distances
@@ -265,9 +265,10 @@ class Content:
         """An upper bound on the characters to the nearest end within the bounds, from any state that leads to one."""
         if self._shrinks:
             return max([self._farthest_with(span.ending) for span in self._spans])
-        spans, least = self.exact_spans, max([span.first for span in self._spans], default=0)
+        least = max([span.first for span in self._spans], default=0)
         last = least + self.automaton.states
-        if spans is None or len(spans) != 1 or (least and last > _MOST_DISTANCES):
+        spans = self.exact_spans if len(self._spans) == 1 else None
+        if spans is None or (least and last > _MOST_DISTANCES):
             return last
         distances = spans[0].distances
         most = last if self.most is None else self.most

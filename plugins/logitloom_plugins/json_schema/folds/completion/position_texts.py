@@ -199,7 +199,7 @@ class Completions:
         return text[:begun] + within + self._laid_out(rest, after, "close")[0]
 
     def _laid_out(self, text: bytes, layout: Layout, gap: str) -> tuple[bytes, Layout]:
-        """The result of :func:`.relaid_within`, which the completions in one string have in common."""
+        """The result of :func:`.relaid_within`, remembered: what follows a string is in many completions."""
         key = text, layout, gap
         found = self._relaid.get(key)
         if found is None:
