@@ -60,9 +60,9 @@ _MOST_LOOKED_AT: Final = 1 << 13
 _MOST_TARGETS: Final = 64
 #: The most frames whose members are remembered.
 _MOST_LISTED: Final = 64
-#: The parts of a bound that are found for one mask whatever that takes; the parts that the ends of a frame, or names
-#: with a label, count as; the bytes of a long text that are counted together; and the processor time, in seconds, after
-#: which no more parts are found.
+#: The parts of a bound that are found for one mask whatever that takes; the parts that the ends of a frame, names with
+#: a label, or a further block of a text count as; the bytes of a block; and the processor time, in seconds, after which
+#: no more parts are found.
 _FEW_FOUND: Final = 32
 _ENDS: Final = 8
 _BLOCK: Final = 1 << 11
