@@ -41,6 +41,8 @@ END_POSITION: Final = 0
 #: Units of work between two checks of the time limit, and the approximate size of a position in a set, in bytes.
 _WORK: Final = 50_000
 _EDGE_BYTES: Final = 32
+#: Up to this number, the sets of copies of a single position are made at once.
+_FEW_COPIES: Final = 16
 #: Positions that share a set of at least this size in a first copy share one in each copy.
 _SHARED: Final = 8
 _NONE: Final[frozenset[int]] = frozenset()
@@ -554,15 +556,18 @@ class _PositionBuilder:
         # If a part can be empty, copies may match the empty text, so the lower bound has no effect.
         required = max(0 if nullable else node.least, 1)
         count = required if node.most is None else node.most
-        if count > 1:
-            if len(self.atomic) == atomic:
-                self.multiply(first, last, start, count)
-                copied = (count - 1) * (self.pairs - pairs)
-                self.pairs += copied
-                self.spend(copied, copied)
-            else:  # Each copy of an atomic part must be checked, so it is built again.
-                for copy in range(1, count):
-                    self.connect(_copies_of(last, size, range(copy - 1, copy)), self.build(node.part)[0])
+        if count == 1:
+            if node.most is None:
+                self.connect(last, first)
+            return first, last, nullable or node.least == 0
+        if len(self.atomic) == atomic:
+            self.multiply(first, last, start, count)
+            copied = (count - 1) * (self.pairs - pairs)
+            self.pairs += copied
+            self.spend(copied, copied)
+        else:  # Each copy of an atomic part must be checked, so it is built again.
+            for copy in range(1, count):
+                self.connect(_copies_of(last, size, range(copy - 1, copy)), self.build(node.part)[0])
         if node.most is None:
             ends = _copies_of(last, size, range(count - 1, count))
             self.connect(ends, _moved(first, (count - 1) * size))
@@ -576,11 +581,14 @@ class _PositionBuilder:
     def multiply(self, first: Positions, last: Ranges, start: int, count: int) -> None:
         """Append copies of the part that was built last, each connected with the next."""
         size = len(self.set_at) - start
+        self.set_at += self.set_at[start:] * (count - 1)
+        if size == 1 and count <= _FEW_COPIES and not self.following[start]:
+            self.following[start:] = [*[frozenset((p,)) for p in range(start + 1, start + count)], _NONE]
+            return
         final = FollowSets(self.following[start:], start)
         self.connect(last, _moved(first, size))
         part = FollowSets(self.following[start:], start)
         self.following[start:] = [_Copied(start, part)] * (size * (count - 1)) + [_Copied(start, final)] * size
-        self.set_at += self.set_at[start:] * (count - 1)
 
 
 def _extended(following: _Following, more: Positions) -> _Following:
