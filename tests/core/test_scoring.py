@@ -200,6 +200,7 @@ def in_decoding(chain: Chain, logits: Any, tokens: np.ndarray, context: Context)
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_scores_over_a_wide_vocabulary_are_those_of_decoding_for_random_chains(backend: Backend, seed: int) -> None:
     dice, vocab, time = np.random.default_rng(100 + seed), 3000, 9

@@ -109,6 +109,7 @@ def test_generators_agree(tiny_mlx: Any, specs: Any) -> None:
     assert batched(model, PROMPTS, [[fresh]] * len(PROMPTS)) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "spec",
     [

@@ -120,6 +120,7 @@ class Uncached(ToyModel):
             return self.model(torch.tensor([list(row)])).logits[0, -1].float().numpy()
 
 
+@pytest.mark.long
 @pytest.mark.extras
 @pytest.mark.parametrize("early_stopping", [True, False, "never"])
 @pytest.mark.parametrize("length_penalty", [1.0, 0.0, 2.0, -1.0])

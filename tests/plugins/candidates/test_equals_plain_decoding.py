@@ -67,6 +67,7 @@ def check_same(found: list[Generated], expected: list[Generated]) -> None:
     assert [g.logprob for g in found] == pytest.approx([g.logprob for g in expected], abs=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("library", FEW)
 @pytest.mark.parametrize("chain", CHAINS)

@@ -45,6 +45,7 @@ def bound_to(engine: Any, text: str, vocabulary: Vocabulary, width: int | None =
     return grammar.bind(vocabulary, width or vocabulary.size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("label", REGULAR)
 def test_allowed_tokens_are_those_of_the_automaton(engine: Any, vocabulary: Vocabulary, label: str) -> None:
     text, pattern = REGULAR[label]

@@ -142,6 +142,7 @@ def expected() -> list[Any]:
         return told(None, patch)[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("name", METHODS)
 def test_numpy_goes_on_after_one_warning(

@@ -249,6 +249,7 @@ def _texts(processor: Any, count: int, limit: int = 120) -> Iterator[bytes]:
         yield text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TYPES)
 def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
     adapter = pydantic.TypeAdapter(TYPES[name])

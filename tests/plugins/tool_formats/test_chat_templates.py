@@ -55,6 +55,7 @@ def test_no_format_is_told_from_a_template_of_another(name: str) -> None:
         find_format(template(name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_rendered_calls_are_allowed_and_read(name: str) -> None:
     check_calls(name, renderer(template(name)), range(8 if name in REFUSED else 2))
