@@ -129,15 +129,15 @@ def _leaf_rows(leaf: Any) -> int:
 
 def row_count(state: State) -> int | None:
     """Number of rows of a state; None for a state without leaves (a stateless processor's)."""
-    # Asked at every step, so without the paths of "leaves".
-    if isinstance(state, dict):
-        state = (*state.values(),)
-    elif not isinstance(state, tuple) or isinstance(state, Rows):
-        return _leaf_rows(state)
-    for part in state:
-        count = row_count(part)
-        if count is not None:
-            return count
+    # Asked at every step, so without the paths of "leaves", and without a call for each part.
+    parts = [state]
+    for part in parts:
+        if isinstance(part, dict):
+            parts += part.values()
+        elif isinstance(part, tuple) and not isinstance(part, Rows):
+            parts += part
+        else:
+            return _leaf_rows(part)
     return None
 
 

@@ -78,14 +78,14 @@ class Utf8Expansion:
 
     def prepare(self, states: NDArray[np.int32]) -> None:
         """Fill the rows of the given states and of the blocks that they lead to."""
-        missing = states[~self.ready[states]]
         # A walk visits a small number of states, some of them hundreds of times.
-        distinct = {*missing.tolist()} if len(missing) < _FEW else np.unique(missing).tolist()
-        if distinct and max(distinct) >= len(self.characters):
+        distinct = {*states.tolist()} if len(states) < _FEW else np.unique(states[~self.ready[states]]).tolist()
+        missing = sorted([state for state in distinct if not self.ready[state]])
+        if missing and missing[-1] >= len(self.characters):
             # A state inside a block that is not filled. The caller got it elsewhere, for instance from a file.
             self.filled_table()
             return
-        for state in sorted(distinct):
+        for state in missing:
             self._fill(state)
 
     def filled_table(self) -> NDArray[np.int32]:

@@ -18,6 +18,8 @@ from logitloom.masks.kernels import ByteTable
 
 __all__ = ["DenseTable"]
 
+_NO_STATES: Final = np.zeros(0, dtype=np.int32)
+
 
 class DenseTable(WalkTable):
     """The table of a trim automaton. Rows of large automata are filled when a walk reaches their states.
@@ -37,8 +39,8 @@ class DenseTable(WalkTable):
 
     @cached_property
     def automaton(self) -> ByteTable:
-        """The table; of rows that may not be filled, that of the start is."""
-        return ByteTable(self._dfa.rows(np.array([self._dfa.start])), self._dfa.ready, self._dfa.byte_class)
+        """The table with rows that may not be filled."""
+        return ByteTable(self._dfa.rows(_NO_STATES), self._dfa.ready, self._dfa.byte_class)
 
     @cached_property
     def _entries(self) -> NDArray[np.int32]:
