@@ -1,4 +1,4 @@
-"""The command ``logitloom``, begun so that an interruption of its first imports is no traceback."""
+"""The command ``logitloom``; an interruption of its first imports shows no traceback."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class TestVllm(EngineConformance):
 
 
 class _RunnerRequest(NamedTuple):
-    """A request of vLLM: its prompt, and the list of its output, which grows."""
+    """A request of vLLM: its prompt, and the growing list of its output tokens."""
 
     prompt: tuple[int, ...]
     output: list[int]
@@ -172,8 +172,9 @@ class _RunnerRequest(NamedTuple):
 class _RunnerBatch:
     """The batch of vLLM's model runner V1, and what it tells of changes: added, removed and moved slots.
 
-    A request that is there already keeps its slot or is moved, and may lose tokens. Any other row is a request that
-    is added with its output so far, if possible into the slot of one that leaves and is not reported as removed.
+    A request of the previous call keeps its slot or is moved, and may lose tokens. Any other row is added as a new
+    request with its output so far, if possible into the slot of a departing request; that request is then not reported
+    as removed.
     """
 
     def __init__(self) -> None:
@@ -211,7 +212,7 @@ class _RunnerBatch:
         return SimpleNamespace(batch_size=len(rows), removed=removed, added=added, moved=moved)
 
     def _taken(self, row: Sequence[int], left: dict[int, _RunnerRequest]) -> _RunnerRequest | None:
-        """The request among ``left`` that this row goes on with, after its output was brought up to date."""
+        """The request of ``left`` that this row continues, with its output updated; None if there is none."""
         prompt, output = tuple(row[: self._prompt]), list(row[self._prompt :])
         for slot, request in left.items():
             longer = request.output[: len(output)] == output

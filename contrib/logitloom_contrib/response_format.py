@@ -22,7 +22,7 @@ def processors_of(form: Any) -> list[dict[str, Any]] | None:
             wrong with it is said by the processor.
 
     Raises:
-        NeedsNotMet: if it is none of these.
+        NeedsNotMet: if ``form`` is none of these.
 
     Example:
         >>> processors_of({"type": "json_object"})

@@ -181,7 +181,7 @@ def seeds(value: Any, name: str, error: Error, *, least: int | None = None, most
 
 
 def names(value: Any, name: str, error: Error) -> tuple[str, ...]:
-    """Texts: a collection of them, and not one text."""
+    """The texts of a collection, as a tuple; a single text is no collection."""
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping, type)):
         found = list(value)
         if all(isinstance(text, str) for text in found):
@@ -190,7 +190,7 @@ def names(value: Any, name: str, error: Error) -> tuple[str, ...]:
 
 
 def instance(value: Any, kind: type[T] | tuple[type[T], ...], name: str, error: Error, remedy: str = "") -> T:
-    """An object of a class; the remedy is a sentence for the message. A class in place of its object has its own."""
+    """An object of a class; ``remedy`` is a sentence for the message, but not if the value is the class itself."""
     if not isinstance(value, kind):
         if isinstance(value, type) and issubclass(value, kind):
             remedy = f"Make one: {value.__name__}(...)."

@@ -19,8 +19,8 @@ from logitloom.vocabulary import Vocabulary, vocabulary_of
 
 __all__ = ["Context", "check_logits", "padded"]
 
-#: Types of arrays and elements of logits that were looked at: asking a library takes longer than a step. The array's
-#: own type comes first, so that no library is asked to compare its types with those of another.
+#: Types of arrays and elements of logits that were looked at: asking a library takes longer than a step. Each pair
+#: begins with the type of the array, so that no library has to compare its dtypes with dtypes of another library.
 _FLOATING: set[tuple[type, Any]] = set()
 
 
@@ -92,18 +92,18 @@ class Context:
             longer under a processor that needs histories is an ``InvalidContext`` in host memory.
         max_new_tokens: most tokens that rows may generate, end-of-sequence included: one number for all rows, or one
             per row; None if the number is not known. Constraints keep to it.
-        seed: an integer for the whole batch, or one per row. With one integer, row ``i`` gets a seed derived
-            from it and ``i``, so the rows differ.
+        seed: an integer for the whole batch, or one per row. With one integer, row ``i`` gets a seed derived from this
+            integer and ``i``, so the rows differ.
         model: the model adapter, for processors that run a model themselves.
         compiled: the step will run inside a compiled loop: everything must be prepared by ``init_state``.
         shift_free: only each row's distribution counts afterwards, so a processor may leave out what it would add to
-            all logits of a row. Loops that sample or take the likeliest token say so; beam search, which compares
-            rows, does not.
+            all logits of a row. Loops that sample or take the likeliest token set this field; beam search does not,
+            because it compares rows.
         donate: the logits may be overwritten (the chain also says so for what an earlier processor returned).
         donate_state: the caller gives up the state it passes; its arrays may be overwritten. Never set where
             earlier states are kept, as beam search and speculation do.
-        pool: buffers for processed logits, which may then be read-only arrays. The chain hands it to its last
-            processor alone: no processor writes to what comes from a pool.
+        pool: buffers for processed logits, which may then be read-only arrays. The chain hands the pool to its last
+            processor only, because no processor may write to a buffer of the pool.
         tokens: ``[rows, n] int32``, accepted since the last call, -1 = none; None on the first call.
         chosen_logprob: ``[rows, n] float32``, for each of ``tokens`` the log-probability with which the sampler chose
             it, after the whole chain (0 where ``tokens`` is -1); None if the loop does not tell. A beam search gives
@@ -259,7 +259,7 @@ class Context:
         """Raise for ids that the logits do not have: tables would be read outside of their rows."""
         if not isinstance(tokens, np.ndarray) and not self.backend.has_values(tokens):
             return
-        # A step has so few ids that lists of them are faster than NumPy's calls.
+        # A step has few ids, so a loop over lists is faster than calls of NumPy.
         size = self.vocab_size
         for row in tokens.tolist() if tokens.ndim == 2 else [tokens.tolist()]:
             for token in row:
@@ -289,7 +289,7 @@ class Context:
     def with_fields(self, **changes: Any) -> Context:
         """The context with other fields, unchecked: what ``dataclasses.replace`` does, at a tenth of its cost.
 
-        A step makes one or two contexts, so this is a good part of what a chain adds to its array operations.
+        A step makes one or two contexts, so this function is a considerable part of a chain's overhead.
         """
         new = object.__new__(Context)
         if self.compiled:
@@ -330,7 +330,7 @@ def _check_names(given: Collection[str], call: str, known: Collection[str]) -> N
 
 
 def _host_logprobs(logprobs: Any) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-    """Log-probabilities, one or a list of them per row, as ``[rows, n]``; ``None`` if they are something else."""
+    """Log-probabilities, one number or a list of numbers per row, as ``[rows, n]``; ``None`` for any other input."""
     lists = [row if hasattr(row, "__len__") else [row] for row in logprobs]
     out = np.zeros((len(lists), max(map(len, lists), default=0)), dtype=np.float32)
     try:

@@ -46,7 +46,7 @@ UNKNOWN: Final = 2**31 - 1
 
 
 class Ended(Enum):
-    """The states of rows that go no further. The processor base adds them; constraints never see them.
+    """The states of rows that go no further. The processor base adds these states; constraints never see them.
 
     In arrays of dense states each is its value.
     """
@@ -91,7 +91,8 @@ class TokenTables(NamedTuple):
     """A finite constraint as arrays, for devices and compiled loops.
 
     Rows are the dense states, then one finished row, then one dead row, so that ``-2`` and ``-1`` are the right rows
-    wherever negative indices count from the end. Use :meth:`total` for libraries and kernels where they do not.
+    wherever negative indices count from the end. Use :meth:`total` for libraries and kernels in which negative indices
+    do not count from the end.
 
     Attributes:
         token_class: ``[vocab_size] int32``, the column of each id. End-of-sequence ids have the last column.
@@ -138,7 +139,7 @@ class Run(NamedTuple):
         characters: every text of at most so many characters of the set can be read.
         ascii: the ASCII characters of the set: bit ``c`` for each character ``c`` below 128.
         words: whether the set holds every character above ASCII that ``\\w`` matches; surrogates are no characters.
-        others: whether it holds every other character above ASCII.
+        others: whether the set holds every other character above ASCII.
     """
 
     characters: int
@@ -181,7 +182,7 @@ class Layers(NamedTuple):
 
 
 class NearEnd(Protocol):
-    """What an automaton tells about the tokens of its completions, so that many tokens are decided together."""
+    """What an automaton tells about the tokens of its completions; with it, a walk decides many tokens together."""
 
     def bound(self, state: State) -> int | None:
         """See :meth:`ByteAutomaton.completion_bound`."""
@@ -196,9 +197,9 @@ class NearEnd(Protocol):
         ...
 
     def runs(self, state: State, most: int) -> Sequence[Run]:
-        """Texts of which each beginning, the empty one included, leads to a state that needs at most so many tokens.
+        """Texts whose prefixes, the empty one included, all lead to states that need at most ``most`` tokens.
 
-        Beginnings with characters of the second of :meth:`layers` may lead to states that need more.
+        Prefixes with characters of the second result of :meth:`layers` may lead to states that need more tokens.
         """
         ...
 
@@ -253,8 +254,8 @@ class ByteAutomaton(ABC):
     def work(self, state: State) -> int | None:
         """How much work all transitions of a state take, in units of about five microseconds of a processor.
 
-        The work of a mask is bounded by it, so it must be the same in every process. ``None`` if the work grows with
-        the bytes of the state alone.
+        The bound on the work of a mask counts this number, so the number must be the same in every process. ``None`` if
+        the work grows with the bytes of the state alone.
         """
         return None
 
@@ -276,8 +277,9 @@ class ByteAutomaton(ABC):
     def completion(self, state: State) -> bytes | None:
         """A short text from this state on with which the text is accepted; ``None`` if the automaton cannot tell.
 
-        After its first bytes the completion is the rest of it, so that the tokens that write it count down. Automata
-        with states that a bounded search does not get out of implement it, so that texts can be complete in time.
+        After the first bytes of a completion, the completion of the new state is the rest, so the number of tokens that
+        write it decreases. Automata in which a bounded search may not reach the end implement this method, so that
+        texts can be complete in time.
         """
         return None
 
@@ -315,7 +317,7 @@ class ByteAutomaton(ABC):
         return None
 
     def alternatives(self, state: State) -> Sequence[State]:
-        """States that together accept what this state accepts: of a state that is a set, one for each member.
+        """States that together accept the same texts as this state: for a state that is a set, one for each member.
 
         A search for the end of a text looks at alternatives, because there are few, and at sets only where it must. A
         state without alternatives returns itself. If states on the way to such a state had alternatives, the states a
@@ -326,8 +328,9 @@ class ByteAutomaton(ABC):
     def runs(self, state: State) -> Sequence[Run]:
         """Sets of characters of which this state reads any text up to some length; none if nothing is known.
 
-        A state between the bytes of a character has none. The tokens of such texts are allowed without reading them,
-        so a first mask is found sooner where a pattern reads ``.{0,200}``. Runs may be too short and sets too small.
+        A state between the bytes of a character has none. The tokens of such texts are allowed without reading their
+        bytes, so a first mask takes less time for a pattern with ``.{0,200}``. Runs may be too short and sets too
+        small.
         """
         return ()
 
@@ -344,8 +347,8 @@ class ByteAutomaton(ABC):
 class Constraint(ABC):
     """Which tokens may come next. An immutable, thread-safe value over one vocabulary, shared by threads and rows.
 
-    The host allows end-of-sequence ids exactly where :meth:`may_end` says so and keeps the finished state, so a
-    constraint deals only with tokens that continue a text. What the constraint and the host remember of states (token
+    The host allows end-of-sequence ids exactly where :meth:`may_end` is true, and the host keeps the finished state. So
+    a constraint deals only with tokens that continue a text. What the constraint and the host remember of states (token
     sets, successors, distances) stands in its bounded :attr:`memory`; dropping it changes speed, never a result.
 
     Attributes:
@@ -355,8 +358,8 @@ class Constraint(ABC):
             strings, bans), and ids without text (special tokens) pass and change nothing.
         ends_texts: whether :meth:`text_end` says anything.
         states: the number of states if they are the integers from 0 up, else ``None``.
-        gives_way: whether :meth:`least_after` has ids besides the allowed ones, which may come where the number of
-            tokens is limited and no allowed one fits.
+        gives_way: whether :meth:`least_after` also has ids that are not allowed, which may come if the number of tokens
+            is limited and no allowed id fits.
         unlimited_because: why it is unknown how many tokens complete a text, in sentences; empty if it is known.
         exact_least: whether :meth:`least_tokens` is the least number, not a bound above it. Messages about bounds say
             "about".
@@ -386,8 +389,8 @@ class Constraint(ABC):
     def advance(self, state: State, token: int) -> State | None:
         """The state after one more token; ``None`` if the text can no longer be accepted.
 
-        Every id of :meth:`allowed` leads to a state. A constraint may also follow ids that it does not allow, where
-        the text can still be accepted (a stop string that has been found, and an engine that goes on).
+        Every id of :meth:`allowed` leads to a state. A constraint may also return a state for an id that it does not
+        allow, if the text can still be accepted (an engine may go on after a stop string was found).
 
         Args:
             state: from :meth:`start`, :meth:`advance` or :meth:`finish`.
@@ -406,7 +409,7 @@ class Constraint(ABC):
 
     @cached_property
     def memory(self) -> StateMemory:
-        """The tables of all that is remembered of this constraint's states, with one bound of bytes."""
+        """The remembered results for this constraint's states: tables with one common bound in bytes."""
         return StateMemory()
 
     def forget(self) -> None:
@@ -434,8 +437,8 @@ class Constraint(ABC):
     def least_tokens(self, state: State) -> int | None:
         """Least number of tokens to a state where the text may end: exact, or a sound upper bound.
 
-        A bound must not break its word: where it is ``n > 0``, some allowed token leads to a state where it is at most
-        ``n - 1``. ``None`` if the constraint cannot tell.
+        A bound must decrease: if it is ``n > 0``, some allowed token leads to a state whose bound is at most ``n - 1``.
+        ``None`` if the constraint cannot tell.
         """
         return 0 if self.may_end(state) else None
 
@@ -464,14 +467,15 @@ class Constraint(ABC):
         return None
 
     def most_after(self, state: State) -> int:
-        """An upper bound on :meth:`least_tokens` after any one allowed token, where that takes no search.
+        """An upper bound on :meth:`least_tokens` after any allowed token, if known without a search.
 
-        :data:`UNKNOWN` if there is none; :meth:`least_after` is asked then. While more tokens are left, it need not be.
+        :data:`UNKNOWN` if there is no such bound. :meth:`least_after` is asked only if the bound is unknown or exceeds
+        the number of tokens left.
         """
         return UNKNOWN
 
     def finish(self, state: State) -> State:
-        """The state after end-of-sequence; a constraint that ends texts keeps one that still says where."""
+        """The state after end-of-sequence; if the constraint ends texts, the state tells where the text ends."""
         return FINISHED
 
     def text_end(self, state: State) -> TextEnd:
@@ -485,7 +489,7 @@ class Constraint(ABC):
         return np.union1d(ids, ends).astype(np.int32) if self.may_end(state) else ids
 
     def compiled_step(self) -> CompiledStep | None:
-        """What a compiled step through a whole batch reads, if a token leads where its bytes lead in one table."""
+        """The arrays for compiled steps of a batch; ``None`` if tokens do not follow one table over bytes."""
         return None
 
     def tables(self) -> TokenTables | None:
@@ -497,7 +501,7 @@ class Constraint(ABC):
         return None
 
     def automaton(self) -> ByteAutomaton | None:
-        """The automaton over bytes of which this constraint is the lifting, if it is one: combinators read it.
+        """The automaton over bytes from which this constraint was lifted, or ``None``; combinators read the automaton.
 
         The automaton has the states of the constraint: a token leads where its bytes lead.
         """

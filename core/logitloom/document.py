@@ -105,7 +105,7 @@ def to_toml(chain: Chain) -> str:
     document = to_document(chain)
     parts = [tomli_w.dumps({"logitloom": document["logitloom"]})]
     for entry in document["processor"]:
-        # One by one, because the writer puts a list of small tables on one line.
+        # Each entry is written alone, because the writer puts a list of small tables on one line.
         parts.append("[[processor]]\n" + tomli_w.dumps({"use": entry["use"]}))
         if "options" in entry:
             parts.append(_toml_options(entry["options"]))
@@ -115,7 +115,8 @@ def to_toml(chain: Chain) -> str:
 def _toml_options(options: dict[str, Any]) -> str:
     """The options of a processor as TOML; what they hold keeps its order, as the properties of a schema must.
 
-    Tables under headers come after all plain values, so options that have them in another order stand on one line each.
+    In TOML, tables under headers come after all plain values. Options whose values have another order are therefore
+    written on one line each.
     """
     import tomli_w
 

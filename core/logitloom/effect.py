@@ -36,18 +36,19 @@ class Effect:
             are, or how many of them are forbidden. ``seen``: where the row has had tokens, prompt included. Without
             ``ids`` and ``seen``, a processor that keeps ``forbidden`` may be given the survivors of a truncation
             alone, in the order of their ids; ``context.vocab_size`` is their number then.
-        keeps: what stays as it was. ``order``: a token that was less likely than another one is not more likely
-            afterwards. ``forbidden``: what comes in as -inf goes out as -inf. ``last``: the only legal token of a row
-            stays legal. Only a processor that ``replaces`` has to say ``forbidden``; one that ``adds`` or ``scales``
-            keeps ``last``, too.
-        at_most: how many tokens stay legal, the most likely ones, with those that tie; None: no fixed number.
+        keeps: the properties of the row that the change preserves. ``order``: a token that was less likely than another
+            one is not more likely afterwards. ``forbidden``: what comes in as -inf goes out as -inf. ``last``: the only
+            legal token of a row stays legal. Every effect but ``replaces`` implies ``forbidden``; ``adds`` and
+            ``scales`` also imply ``last``.
+        at_most: how many of the most likely tokens stay legal, besides ties with the last of them; None: no fixed
+            number.
         operation: the whole change as an operation that compiled loops know; None: there is none. A processor with an
             operation goes by ``context.backend`` and names no array library. If the operation has a table, that is the
             one array of the processor's state, and a method ``next_state(state, context)`` returns the state after the
             newly accepted tokens. Where the state may be overwritten, the loop enters them into the table itself.
 
     Raises:
-        InvalidSignature: for a word that is none of these.
+        InvalidSignature: for a word that is not in these lists.
 
     Example:
         >>> TRUNCATION.but(at_most=5).at_most, MASK.keeps_forbidden, Effect().keeps_forbidden

@@ -1,8 +1,8 @@
 """Every error that logitloom raises on purpose, and every warning.
 
 Each class derives from :class:`LogitloomError` and, where one fits, from the built-in error that a
-caller without knowledge of logitloom would catch. Messages are sentences: what was given, where, and
-what to do about it.
+caller without knowledge of logitloom would catch. Messages are sentences that say what was given, where it was given,
+and what to do about it.
 """
 
 from __future__ import annotations

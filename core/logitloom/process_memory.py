@@ -1,7 +1,7 @@
 """What a process remembers from one chain to the next, and work that is done as if nothing had been remembered.
 
-A forked child remembers what its parent does. The threads of the parent do not go on in the child, so their locks and
-what they have half done are renewed there.
+A forked child inherits what its parent remembers. The parent's other threads do not go on in the child, so the child
+renews the locks and the half-finished work of these threads.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def made_here(owner: object) -> dict[Any, Any] | None:
     return None if _HERE.made is None else _HERE.made.setdefault(id(owner), {})
 
 
-#: By objects that are in use, functions that a forked child calls with these objects.
+#: For each object that is in use, the function that a forked child calls with the object.
 _RENEWED: Final[WeakKeyDictionary[Any, Callable[[Any], object]]] = WeakKeyDictionary()
 
 
 def renewed_in_children(owner: T, renew: Callable[[T], object]) -> None:
     """Call a function of an object in each forked child, for as long as the object is in use.
 
-    Children call these functions in the order in which their parent named the objects.
+    A child calls these functions in the order in which its parent registered the objects.
 
     Args:
         owner: the object, which must not be referred to by the function.
@@ -98,7 +98,7 @@ def _cached_properties() -> Iterator[Any]:
 
 
 def _free(lock: Any) -> Any:
-    """The lock, or another one if a thread of the parent holds it. The thread that forked may hold it itself."""
+    """The lock, or a new lock if another thread of the parent holds it. The thread that forked may hold the lock."""
     if not lock.acquire(blocking=False):
         return threading.RLock()
     lock.release()

@@ -16,7 +16,7 @@ __all__ = ["NEEDS", "STAGES", "Need", "Processing", "Processor", "Stage"]
 #: Where in a chain a processor belongs.
 Stage = Literal["guidance", "penalty", "constraint", "warp"]
 
-#: Stages in the order in which they belong.
+#: All stages, in their order in a chain.
 STAGES: tuple[Stage, ...] = ("guidance", "penalty", "constraint", "warp")
 
 #: The name of something that a processor may need.
@@ -76,11 +76,11 @@ class Processor:
         stage: where the processor belongs: ``guidance``, ``penalty``, ``constraint`` or ``warp``.
         needs: a subset of :data:`NEEDS`.
         branches: rows of logits per sequence that ``process`` takes (2 for one-pass guidance); it returns one.
-        effect: what it does to a row of logits, an :class:`logitloom.Effect`; one of the presets, as a rule.
+        effect: how the processor changes a row of logits: an :class:`logitloom.Effect`, usually one of the presets.
         sees_every_step: its state depends on the logits of every step, not on the tokens alone, as that of a sampler
             with feedback does. Such a state cannot be rebuilt from tokens: loops ask the model for forced tokens as
-            well, and engines that cannot keep states refuse the processor when the chain is bound. Who needs
-            ``chosen_logprob`` declares it by that.
+            well, and engines that cannot keep states refuse the processor when the chain is bound. A processor that
+            needs ``chosen_logprob`` declares ``sees_every_step`` by this need.
         compilable: works inside compiled loops (array operations only; no host objects, no values read back).
     """
 

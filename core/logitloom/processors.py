@@ -45,7 +45,7 @@ Spec = (
 
 @dataclass(frozen=True)
 class Description:
-    """What one processor says about itself.
+    """The declarations, options and documentation of one processor.
 
     Attributes:
         name: the plug-in's name.
@@ -53,7 +53,7 @@ class Description:
         doc: the whole of it.
         options: its options, with type, range, default and help.
         stage, needs, branches: its declarations.
-        effect: what it does to a row of logits; None: that depends on the options.
+        effect: how the processor changes a row of logits; None if the effect depends on the options.
     """
 
     name: str
@@ -118,7 +118,7 @@ def load(
         model: a model adapter, for processors that need one.
         block: names (``name``, ``kind/name``, ``name@distribution``) that must not be loaded, at any depth, beside
             those in the environment variable ``LOGITLOOM_BLOCK``.
-        debug: check at every step what each processor returns, and that it changed none of its inputs (default:
+        debug: at every step, check the result of each processor, and that no processor changed its inputs (default:
             environment variable ``LOGITLOOM_DEBUG``).
 
     Returns:

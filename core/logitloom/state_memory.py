@@ -1,4 +1,4 @@
-"""What is remembered about the states of one constraint: tables under one bound of bytes."""
+"""The remembered results for the states of one constraint: tables with one common bound in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["StateMemory"]
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
-#: Bytes that the tables of one memory may hold, estimated; and bytes of an entry besides its arrays.
+#: The bound on the estimated bytes of the tables of one memory; and the bytes of an entry besides its arrays.
 _CAPACITY: Final = 96 << 20
 _ENTRY: Final = 256
 
@@ -37,7 +37,7 @@ class StateMemory:
 
     def __init__(self, most_bytes: int | None = None) -> None:
         self.most_bytes = _CAPACITY if most_bytes is None else most_bytes
-        #: Bytes that were noted, and the most of them.
+        #: The estimated bytes of all entries, and the bound on these bytes.
         self._noted, self._most_noted = 0, self.most_bytes
         self._tables: dict[str, dict[Any, Any]] = {}
         #: The counted arrays by identity, kept here so that no other array gets the same identity.

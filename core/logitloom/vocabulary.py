@@ -79,7 +79,7 @@ class Vocabulary:
             raise VocabularyError(f"{name}: no token has any bytes, so no text could be written with it.")
 
     def __deepcopy__(self, memo: Any) -> Vocabulary:
-        """Itself: it never changes, and tables are kept for this very one."""
+        """The vocabulary itself: it never changes, and tables are kept for this very object."""
         return self
 
     @property
@@ -194,7 +194,7 @@ def kept_with_vocabulary(
     """Remember the last results of a function of a vocabulary for as long as the vocabulary is in use.
 
     The further arguments of the function are hashable. The results must not refer to the vocabulary,
-    which would stay in use otherwise. Of several threads that ask for one result, one makes it.
+    which would stay in use otherwise. If several threads ask for the same result, only one of them computes it.
 
     Example:
         >>> @kept_with_vocabulary
@@ -231,7 +231,7 @@ def kept_with_vocabulary(
 def read_tokenizers_with(read: Callable[[Any], Vocabulary]) -> None:
     """Set the function that reads tokenizers for :func:`vocabulary_of`.
 
-    :mod:`logitloom.host.registry` sets its own :func:`~logitloom.host.registry.read_vocabulary` when it is imported.
+    :mod:`logitloom.host.registry` sets :func:`~logitloom.host.registry.read_vocabulary` when the module is imported.
 
     Args:
         read: takes a tokenizer of any library; raises :class:`.VocabularyError` where no reader knows the tokenizer.

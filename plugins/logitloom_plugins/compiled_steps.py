@@ -56,7 +56,7 @@ def _compiled(
     vocab_size: int,
     shapes: tuple[Any, ...],
 ) -> Callable[..., tuple[Array, Any]]:
-    """A function of its own for the shapes, so that what is compiled for them goes with it."""
+    """A separate function for each combination of shapes, so that its compiled code is dropped together with it."""
     del shapes
     inside = Context(backend=backend, batch=0, vocab_size=vocab_size, vocabulary=vocabulary, compiled=True)
 

@@ -103,9 +103,9 @@ class EngineTextConformance(Conformance):
     Attributes:
         engine: its name.
         forced: chain -> why the engine's answer is another one.
-        alike: why the engine gives one reason, "stop", for texts that end by end-of-sequence and by a stop string;
-            empty if it tells them apart.
-        unrecorded: why it cannot be known what tokens were chosen from; empty if it can.
+        alike: why the engine gives the same reason, "stop", for texts that end by end-of-sequence and texts that end by
+            a stop string; empty if it distinguishes the two.
+        unrecorded: why the distributions from which tokens were chosen cannot be known; empty if they can.
 
     Override ``vocabulary``, ``model`` and ``answer``; and ``recorded``, where records are not in the chain.
     """

@@ -119,7 +119,7 @@ def windows(state: Recent, context: Context) -> Recent:
 
 
 class OccurrencePenalty(Processor):
-    """What penalties of tokens that occurred have in common: their options, and which tokens each row has had.
+    """The common part of penalties of tokens that occurred: their options, and the tokens that occurred in each row.
 
     Subclasses declare the options ``window`` and ``include_prompt``.
 

@@ -11,8 +11,8 @@ class MadeAnew:
     """An adapter whose copies and pickles are made again from the adapter's arguments, and know no rows.
 
     Callers copy the objects that they pass to engines (``copy.deepcopy`` of generation options), and send them to other
-    processes. A copy in the same process shares the chain and the model. A pickle holds the model where there is one,
-    in the form in which the model's library pickles it.
+    processes. A copy in the same process shares the chain and the model. A pickle contains the model, if there is one,
+    as the model's library pickles it.
     """
 
     def _made_of(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Checks of what callers give to adapters, where an engine would not check it."""
+"""Checks of the arguments that callers give to adapters and that engines would not check."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ class LlamaCppModel:
     Args:
         llama: the ``llama_cpp.Llama``; kept open as long as this adapter is used.
         rows: most sequences that are stored at a time: the rows of a batch, and those that are kept for going back.
-        cells: most tokens that are stored at a time, over all rows; what rows begin with in common counts once where
-            they were forked. Default: 4,096, or the context size of the ``Llama`` if that is more.
+        cells: most tokens that are stored at a time, over all rows; the common beginning of forked rows counts once.
+            Default: 4,096, or the context size of the ``Llama`` if that is more.
         tokenizer: kept as ``tokenizer`` for callers that want text.
 
     Raises:

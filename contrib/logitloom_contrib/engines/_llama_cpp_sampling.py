@@ -22,7 +22,7 @@ class Sampling(NamedTuple):
         llama: the ``Llama``; None if something else calls.
         own_grammar: whether it samples with a grammar as well.
         text: how many of the ids are text; drafts that are not verified stand behind them. None: all.
-        sampler: the library's sampler of this text; None if it is not known, or made for one token.
+        sampler: the library's sampler of this text; None if the sampler is not known, or was made for one token.
         frame: of ``Llama.sample``.
     """
 
@@ -88,7 +88,7 @@ def armed(llama: Any, raise_error: Callable[[], None]) -> Callable[[], None]:
 
 
 class Bias(NamedTuple):
-    """Ids ``[n]`` (int64), and what their logits gain (float32)."""
+    """Ids ``[n]`` (int64), and the numbers that are added to their logits (float32)."""
 
     tokens: NDArray[np.int64]
     added: NDArray[np.float32]

@@ -19,8 +19,8 @@ class PrefixCache(Generic[Stored]):
     """Rows as beginnings of stored sequences: immutable to its holder, and a leaf of row trees.
 
     A row may be the beginning of a sequence that other rows have continued, so that moving, duplicating and shortening
-    rows moves no keys and values. A row that goes on where its sequence already went on otherwise is the model's
-    affair.
+    rows moves no keys and values. The model must handle a row that continues although other tokens have already
+    continued its sequence.
 
     Args:
         rows: per row its sequence (None for an empty row), and how many of that sequence's tokens are the row's.
@@ -45,7 +45,7 @@ class PrefixCache(Generic[Stored]):
         return PrefixCache([self.rows[i] for i in np.asarray(index).reshape(-1).tolist()])
 
     def concat_rows(self, others: Sequence[PrefixCache[Stored]]) -> PrefixCache[Stored]:
-        """The rows of this cache, then the rows of the other caches, which must be of one model."""
+        """The rows of this cache, followed by the rows of the others; all caches must belong to one model."""
         return PrefixCache(sum((other.rows for other in others), self.rows))
 
     def crop(self, lengths: NDArray[np.int32] | Sequence[int]) -> PrefixCache[Stored]:

@@ -2,8 +2,8 @@
 
 The manager of a continuous batch makes its logits processors from the generation config alone. Processors of its own
 class, ``ContinuousBatchingLogitsProcessor``, are shown the requests of each step before the call, so a chain knows
-which request each row of logits belongs to. :class:`BatchedChains` is such a processor; it is put into a manager that
-has not started.
+which request each row of logits belongs to. :class:`BatchedChains` is such a processor, and is added to a manager
+before the manager starts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BatchedChains(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
         chain: of requests that do not say; None: those have none.
         vocabulary: for chains that requests bring.
         eos: ids that end a text where a request does not say.
-        seed: of processors that draw random numbers; each request gets one of its own from it.
+        seed: of processors that draw random numbers; each request's own seed is derived from it.
         max_length: most tokens of a request.
     """
 

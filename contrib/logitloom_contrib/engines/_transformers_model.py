@@ -52,7 +52,7 @@ class TransformersModel:
         self.max_length = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
         parameters = inspect.signature(model.forward).parameters
         self._keeps = "logits_to_keep" in parameters
-        #: What models call their cache: ``cache`` since transformers 5.24.
+        #: The name of the model's argument for the cache: ``cache`` since transformers 5.24.
         self._cache = "cache" if "cache" in parameters else "past_key_values"
 
     def empty_cache(self, rows: int) -> ColumnCache:

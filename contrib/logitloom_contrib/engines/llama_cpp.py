@@ -172,7 +172,7 @@ class LlamaCppProcessor(MadeAnew):
         return self._ended(scores)
 
     def _tracker_of(self, at: Sampling, length: int) -> RowTracker:
-        """The rows of the text that is sampled, which begins at this length if they are new."""
+        """The row tracker of the text that is sampled; a text without a tracker begins at this length."""
         if at.sampler is None:
             return self._others
         tracker = self._texts.get(at.sampler)
@@ -217,7 +217,7 @@ class LlamaCppProcessor(MadeAnew):
         return False
 
     def raise_error(self) -> None:
-        """Raise the error that the processor kept, if there is one, and forget it.
+        """Raise and forget the error that the processor kept, if there is such an error.
 
         Raises:
             Exception: the exception that :meth:`__call__` caught.

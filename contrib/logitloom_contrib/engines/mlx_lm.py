@@ -42,7 +42,7 @@ ENGINE: Final = "mlx-lm"
 _READS_IDS: Final = frozenset({"prompt", "history"})
 #: Calls behind the newest one that the look-ahead may not have computed yet.
 _LAG: Final = 3
-#: Calls after the beginning of a sequence within which sequences that take turns show that they do.
+#: Number of calls after the beginning of a sequence within which interleaved sequences show up as interleaved.
 _SOON: Final = _LAG + 2
 #: Sequences that are remembered.
 _SEQUENCES: Final = 256
@@ -78,8 +78,8 @@ def to_mlx_lm(
         tokenizer: any tokenizer, for processors that need a vocabulary; default: the chain's.
         seed: of processors that draw random numbers.
         max_length: most tokens of a row, if a chain that keeps history should allocate it at once.
-        max_new_tokens: most tokens that mlx-lm will generate (its ``max_tokens``), which it does not tell; constraints
-            complete their texts within it.
+        max_new_tokens: most tokens that mlx-lm will generate (its ``max_tokens``), a number that mlx-lm does not pass
+            to processors; constraints complete their texts within this number.
 
     Returns:
         A callable ``(tokens, logits) -> logits``.
@@ -116,8 +116,8 @@ class _ReadSequence:
 class MlxProcessor(MadeAnew):
     """A chain for mlx-lm; made by :func:`to_mlx_lm`.
 
-    A call continues an earlier call if its ids are that call's ids, or a prefix of them, and at most one more token;
-    any other call begins a new sequence, whose prompt is the call's ids.
+    A call continues an earlier call if its ids are the earlier call's ids, or a prefix of these ids, followed by at
+    most one more token. Any other call begins a new sequence, with the call's ids as its prompt.
     """
 
     def __init__(self, chain: Chain, model: Any, seed: int, max_length: int | None, max_new_tokens: int | None) -> None:
@@ -168,10 +168,10 @@ class MlxProcessor(MadeAnew):
     # -- without reading -------------------------------------------------------------------------------
 
     def _continues_another(self, tokens: Array) -> bool:
-        """Whether ids that are one more than those of the last call continue another sequence than that call's.
+        """Whether ids, one longer than the ids of the last call, continue another sequence than the last call's.
 
-        Sequences that take turns show it soon after one of them has begun, so that is when ids are read: if there is
-        another sequence of such a length.
+        Interleaved sequences show up soon after one of them has begun. So ids are read only then, and only if another
+        sequence has a matching length.
         """
         self._soon = max(self._soon - 1, 0)
         known = [each.ids for each in self._sequences.values() if self._soon and len(each.ids) == tokens.size - 1]

@@ -47,7 +47,8 @@ def to_onnx_genai(
             :meth:`OnnxGenAiProcessor.generate`, and for processors that run a model (guidance).
         tokenizer: any tokenizer that logitloom reads (the library's own shows no bytes): that of the same model in
             tokenizers or transformers, or its file; default: the chain's vocabulary.
-        eos: ids that end a text, besides those of the vocabulary; default: those of the model's ``genai_config.json``.
+        eos: ids that end a text, besides the end ids of the vocabulary; default: the end ids of the model's
+            ``genai_config.json``.
         padding: the id on the left of shorter prompts of a batch and behind ended rows; default: the first of ``eos``.
         seed: of processors that draw random numbers.
         max_length: most tokens of a row, if a chain that keeps history should allocate it at once.
@@ -101,7 +102,7 @@ class OnnxGenAiProcessor(MadeAnew):
     ) -> None:
         self.chain, self._model, self._eos, self._padding = chain, model, eos, padding
         self._adapter, self._seed, self._max_length = adapter, seed, max_length
-        #: Generator -> its rows: what one generates is no prompt of another.
+        #: Generator -> its row tracker: a text of one generator is no prompt of another generator.
         self._trackers: WeakKeyDictionary[Any, RowTracker] = WeakKeyDictionary()
 
     def _made_of(self) -> tuple[Any, ...]:

@@ -122,7 +122,7 @@ class _Binding:
 
 
 class _CallRows(MadeAnew):
-    """The processor of one call of ``generate``, or of several calls that are told apart by their ids."""
+    """The processor of one call of ``generate``, or of several calls, which are distinguished by their token ids."""
 
     def __init__(self, binding: _Binding, max_length: int | None = None) -> None:
         self._binding, self._longest, self.padding = binding, max_length, binding.padding
@@ -180,8 +180,8 @@ class _TextEnds(StoppingCriteria):  # type: ignore[misc]
 class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc]
     """A chain for ``generate``; made by :func:`to_transformers`.
 
-    ``generate`` copies the list it is given. Each copy of the list gets a member of its own, so that calls share only
-    the chain, whether they run one after the other, interleaved or in threads. As a member of another list, the
+    ``generate`` copies the list it is given. Each copy of the list gets its own member, so that calls of ``generate``
+    share only the chain, whether they run in sequence, interleaved or in threads. As a member of another list, the
     processor is told apart by the copy that it is called from.
     """
 
@@ -236,7 +236,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         return self._binding.chain
 
     def generate(self, *inputs: Any, **options: Any) -> Any:
-        """``model.generate`` with this processor, refused where ``generate`` would silently leave it out.
+        """``model.generate`` with this processor; an error where ``generate`` would silently leave the processor out.
 
         Args:
             inputs, options: those of ``generate``.
@@ -422,7 +422,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
 def _longest_text(frame: Any) -> int | None:
     """The tokens, prompt included, at which the ``generate`` stops that a call comes from; None if it comes from none.
 
-    If an assistant's ``generate`` runs inside the ``generate`` that it drafts for, the outer one counts.
+    If an assistant's ``generate`` runs inside the ``generate`` that it drafts for, the outer ``generate`` counts.
     """
     found = None
     while frame is not None:

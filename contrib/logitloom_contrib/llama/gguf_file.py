@@ -85,8 +85,8 @@ class GGUFFile:
         """A tensor, dequantised.
 
         Raises:
-            ModelError: if the file lacks it, ends before it does, or stores it in a way that ``gguf.quants``
-                cannot dequantise.
+            ModelError: if the file lacks the tensor, ends before the tensor does, or stores it in a format that
+                ``gguf.quants`` cannot dequantise.
         """
         quants, types, sizes = _gguf_library()
         info = self.tensors.get(name)
@@ -170,7 +170,7 @@ def _string(content: memoryview, offset: int) -> tuple[str, int]:
 
 
 def _value(content: memoryview, offset: int, kind: int) -> tuple[Any, int]:
-    """One metadata value and the offset behind it."""
+    """One metadata value, and the offset after the value."""
     if kind == _STRING:
         return _string(content, offset)
     if kind != _ARRAY:

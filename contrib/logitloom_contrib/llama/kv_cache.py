@@ -18,7 +18,7 @@ _SMALLEST_CAPACITY = 64
 
 
 class KVLayout:
-    """What all caches of one model have in common.
+    """The properties that all caches of one model share.
 
     Args:
         backend: where the buffers live.
@@ -153,7 +153,7 @@ class KVCache:
         return KVCache(layout, Buffers(list(arrays), self.capacity, len(host)), lengths)
 
     def concat_rows(self, others: Sequence[Any]) -> KVCache:
-        """The rows of this cache, then those of the others (caches of the same model).
+        """The rows of this cache, followed by the rows of the others (caches of the same model).
 
         Raises:
             ModelError: if a cache belongs to another model.
@@ -195,7 +195,7 @@ class KVCache:
     def to_host(self) -> dict[str, NDArray[np.floating[Any]]]:
         """Keys and values of every layer as ``[rows, kv_heads, longest, head_dim]``, zeros where a row is shorter.
 
-        float16 stays what it is; everything else becomes float32, which also holds bfloat16 exactly.
+        float16 stays float16; every other dtype becomes float32, which represents bfloat16 exactly.
         """
         layout = self._layout
         longest = int(self._lengths.max(initial=0))
@@ -237,7 +237,7 @@ class KVCache:
     # -- for the model -------------------------------------------------------------------------------
 
     def room(self, counts: NDArray[np.int32]) -> Buffers:
-        """Buffers with this cache's tokens and room behind them that may be overwritten.
+        """Buffers with this cache's tokens, followed by room that may be overwritten.
 
         Args:
             counts: ``[rows]`` tokens to append to each row.

@@ -29,7 +29,7 @@ __all__ = ["LlamaModel", "random_model"]
 #: Most new tokens (rows x positions) of one pass; more go in several, which bounds the memory of attention.
 _TOKENS_PER_PASS = 512
 
-#: Up to so many single tokens go through a matrix one by one.
+#: Largest number of tokens that are multiplied by a weight matrix one at a time.
 _FEW_ROWS = 8
 
 #: Takes the new keys and values of a layer, ``[rows, kv_heads, n, head_dim]`` each, and returns all those to attend to.
@@ -186,7 +186,7 @@ class LlamaModel:
         """The cache whose arrays ``KVCache.to_host`` told, on this model's backend.
 
         Raises:
-            ModelError: if they do not fit this model.
+            ModelError: if the arrays do not fit this model.
         """
         return KVCache.from_host(self._layout, arrays, lengths)
 
@@ -198,7 +198,7 @@ class LlamaModel:
         Args:
             tokens: ``[rows, n]`` host integers; rows with fewer new tokens are filled with -1 at the right
                 (a row may have none).
-            cache: what the rows hold so far; it stays valid and unchanged.
+            cache: keys and values of the rows so far; the cache stays valid and unchanged.
             all_positions: return the logits after every new token instead of the last one of each row.
 
         Returns:
@@ -223,7 +223,7 @@ class LlamaModel:
 
         Args:
             tokens: as for :meth:`forward`.
-            cache: what the rows hold so far; it stays valid and unchanged.
+            cache: keys and values of the rows so far; the cache stays valid and unchanged.
 
         Returns:
             ``[rows, vocab]`` logits after each row's last new token; ``[rows, n, dim]`` hidden states after the final
@@ -318,7 +318,7 @@ class LlamaModel:
         span = int((lengths + counts).max())
         write = _aligned_writer(int(lengths[0]), n) if aligned else _ragged_writer(backend, tokens, lengths)
         ids, positions = self._upload(tokens, lengths)
-        # One aligned token may attend to everything there is.
+        # A single new token of aligned rows attends to all slots, so no mask is needed.
         slots = None if aligned and n == 1 else backend.arange(span)
         x, cos, sin, hidden = self._run_begin(ids, positions, slots, self._embedding, self._cos, self._sin)
 
@@ -396,7 +396,7 @@ class LlamaModel:
         keys, values = store(new_keys, new_values)
         span = keys.shape[2]
 
-        # The queries that share a key head are stacked, so that keys and values are read, not repeated.
+        # The queries that share a key head are stacked, so that keys and values need not be repeated.
         queries = xp.permute_dims(xp.reshape(queries, (rows, n, c.kv_heads, shared, c.head_dim)), (0, 2, 3, 1, 4))
         queries = xp.reshape(queries, (rows, c.kv_heads, shared * n, c.head_dim))
         scores = queries @ xp.permute_dims(keys, (0, 1, 3, 2))
@@ -424,7 +424,7 @@ class LlamaModel:
         values: Array,
         placement: _Placement,
     ) -> tuple[Array, Array, Array]:
-        """One block that returns its buffers with the new keys and values in them."""
+        """One block: its output, and its buffers with the new keys and values."""
         xp = self.backend.xp
         kept: list[Array] = []
 

@@ -35,9 +35,9 @@ class LlamaTokenizer:
         pre_tokenizer: GGUF's name of how text is cut before merging.
         chat_template: Jinja source, or None.
         bos: id that begins a text, or None.
-        eos: id that ends one, or None.
+        eos: id that ends a text, or None.
         add_bos: whether texts begin with ``bos``.
-        name: where it came from, for messages.
+        name: the tokenizer's source, for messages.
         path: of the GGUF file, from which the vocabulary is read; None for a tokenizer of other origin.
 
     Raises:
@@ -123,8 +123,8 @@ class LlamaTokenizer:
 
         Args:
             text: any text.
-            special: read ``<|im_end|>`` and its like as the one token they name, and begin with ``bos`` where the
-                model was trained so. False takes every character literally, as is right for what a user typed.
+            special: read ``<|im_end|>`` and the like as the special token of that name, and begin with ``bos`` if the
+                model was trained with it. False takes every character literally, as is right for what a user typed.
 
         Raises:
             VocabularyError: if the text is no string, or has lone surrogates.
@@ -218,7 +218,7 @@ class LlamaTokenizer:
             model = lib.models.BPE(
                 vocab={text: i for i, text in enumerate(self._tokens)},
                 merges=[tuple(merge.split(" ")) for merge in self._merges],
-                # Llama 3 takes a word that is a token as it is, even where merging would not find it.
+                # Llama 3 encodes a word that is a token as this token, even if no sequence of merges produces it.
                 ignore_merges=self._pre_tokenizer == "llama-bpe",
             )
         except Exception as error:  # the library has no class of its own

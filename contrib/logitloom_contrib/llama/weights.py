@@ -180,7 +180,7 @@ def read_config(file: GGUFFile) -> LlamaConfig:
 class FileWeights:
     """The weights in a GGUF file, with the attributes of :class:`LlamaWeights`.
 
-    Each is read and dequantised whenever it is asked for, so that a model that is uploaded is never in memory twice.
+    Each weight is read and dequantised whenever it is accessed, so that an uploaded model is never in memory twice.
     """
 
     def __init__(self, file: GGUFFile, config: LlamaConfig) -> None:

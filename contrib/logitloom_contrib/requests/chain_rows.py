@@ -22,7 +22,7 @@ _BEGINNING: Final = 1024
 
 
 class DraftRows(NamedTuple):
-    """Rows of logits of a step in which a request may own several: one after its text, one after each draft token.
+    """The rows of logits of a step. A request may own several rows: one after its text, and one after each draft token.
 
     Attributes:
         owner: per row the number of its request among the chain's requests; rows of a request stand together.
@@ -64,9 +64,9 @@ class _MaskCollector:
 class ChainRows:
     """Requests that run one chain.
 
-    Identity is the engine's affair: it says which request sits where. Here the rows of the state follow the requests,
-    whatever rows the requests take in the batch. So a request that moves costs nothing, and a request that leaves or
-    joins costs one :func:`~logitloom.rows.tree.take`.
+    The engine says which request is in which row of the batch. The rows of the state follow the requests, whatever rows
+    the requests take in the batch. So moving a request costs nothing, and removing or adding a request costs one
+    :func:`~logitloom.rows.tree.take`.
 
     Args:
         chain: the chain of all requests.
@@ -83,7 +83,7 @@ class ChainRows:
         # A mask alone keeps the tokens forbidden that the engine forbade; any other processor might raise their logits
         # again.
         self.keeps_masked = all(link.effect.keeps_forbidden for link in chain.links)
-        # A chain of one constraint raises before it writes anything, so it may be lent the engine's logits.
+        # A chain of one constraint raises before it writes anything, so it may write into the engine's own logits.
         self.all_or_nothing = len(chain.links) == 1 and chain.links[0].is_constraint
         # The chain is then a single mask, unless a subclass of ``Chain`` must see the logits before the mask.
         self._one_mask = self.all_or_nothing and type(chain) is Chain
@@ -97,7 +97,7 @@ class ChainRows:
         Args:
             requests: the chain's requests in this step, in the order of the batch.
             logits: any logits of the engine, for their library, device and width.
-            absent: requests that are not in this step and may come back; their rows are put aside.
+            absent: requests that are not in this step and may come back; their rows of the state are kept.
         """
         if self._base is None or self._base.vocab_size != logits.shape[-1]:
             self._base = Context(
@@ -183,8 +183,8 @@ class ChainRows:
             logits: ``[rows, vocab]``, in the order of :attr:`requests`: a row for each request, or as ``drafts`` says.
             again: gives the same logits once more, unchanged.
             donate: whether the logits may be overwritten.
-            drafts: the rows and their tokens where the engine keeps them; default: a row for each request, and the
-                tokens of its list.
+            drafts: the rows and their tokens, if the engine keeps them; default: one row per request, and the new
+                tokens of the request's output list.
 
         Returns:
             ``[rows, vocab]``. Rows of requests that failed allow nothing but their end.
@@ -252,8 +252,8 @@ class ChainRows:
     def _with_ends(self, out: Array, drafts: DraftRows) -> Array:
         """The rows, after ending the requests that failed and the requests without a legal token.
 
-        A draft that the chain forbids closes the rows after it. The engine rejects the draft and does not look at these
-        rows, but it computes with them, so each gets an end as well.
+        A draft that the chain forbids closes the rows after it. The engine rejects the draft and ignores these rows,
+        but still computes with them, so an end id is allowed in each of these rows as well.
         """
         assert self._base is not None
         backend, xp = self._base.backend, self._base.backend.xp

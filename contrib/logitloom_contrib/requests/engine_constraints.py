@@ -30,14 +30,14 @@ def engine_constraints(params: Any) -> tuple[str, ...]:
 
 
 def require_agreement(params: Any, compiled: CompiledChain) -> None:
-    """Refuse a request whose chain and whose engine constraints may leave it no token.
+    """Refuse a request whose chain and engine constraints together may allow no token.
 
-    vLLM advances its own grammar by each token. Where the two have no token in common, that fails, and the request ends
-    with an internal error.
+    vLLM advances its own grammar by each token. Where the grammar and the chain have no token in common, this fails,
+    and the request ends with an internal error.
 
     Args:
         params: vLLM's ``SamplingParams``.
-        compiled: the chain that they ask for.
+        compiled: the request's chain.
 
     Raises:
         NeedsNotMet: naming the options and the processors.

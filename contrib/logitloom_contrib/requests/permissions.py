@@ -34,7 +34,7 @@ from logitloom.host.registry import available
 __all__ = ["SAFE", "VARIABLES", "Permissions"]
 
 #: Processors that run no code of the request, open no file and run no model, and whose cost per step the size of a
-#: request bounds. Marks are not among them: they are the operator's.
+#: request bounds. Watermarks are not among them, because the operator decides about watermarks.
 SAFE: Final = frozenset(
     {
         "bad_words", "choice", "dry", "dynamic_temperature", "encoder_no_repeat_ngram", "encoder_repetition_penalty",
@@ -58,7 +58,7 @@ class Permissions:
         states: most states of an automaton.
         seconds: most seconds of processor time for reading and compiling a request's chain, in the API server's process
             and in the engine's.
-        engine_seconds: most of these seconds that the engine's process may need, for which all requests wait. The
+        engine_seconds: most of these seconds that may be spent in the engine's process, while all requests wait. The
             seconds are measured in the API server's process: reading, compilations without the stored results, and the
             first steps of a text with the distances to its end.
         integer: largest integer of an option with a declared type (schemas have none).
@@ -106,7 +106,7 @@ class Permissions:
         """Check that requests may name a processor.
 
         Raises:
-            UnknownPlugin: there is none of that name.
+            UnknownPlugin: there is no processor of that name.
             OptionError: it is not allowed. Both list the allowed names.
         """
         if name in self.allow:

@@ -25,7 +25,7 @@ class Request:
 
     Args:
         compiled: its chain; None if the request has no chain that can run (``failure`` says why).
-        prompt: its prompt's ids; None where the engine does not have them (embedded prompts).
+        prompt: ids of its prompt; None if the engine has no ids (prompts given as embeddings).
         output: the engine's own list of the request's output, which grows.
         params: its sampling parameters.
         ends: ids that end the request.

@@ -265,7 +265,7 @@ def _check_integers(value: Any, place: str, permissions: Permissions) -> None:
 
 
 def _integer_key(name: str) -> int:
-    """The integer that a key becomes where keys of an option are integers; 0 if it is none."""
+    """The integer that a key of an option stands for; 0 if the key is no integer."""
     try:
         return int(name)
     except ValueError:

@@ -54,7 +54,7 @@ def admitted_record(extra: Mapping[str, Any] | None, folder: str) -> str | None:
         folder: where records are; empty if the operator named none.
 
     Raises:
-        NeedsNotMet: it is no name, there is no folder, or there is such a record already.
+        NeedsNotMet: the name is invalid, there is no folder, or there is a record of this name already.
     """
     name = record_name(extra)
     if name is None:
@@ -75,7 +75,7 @@ def write_record(folder: str, name: str, sampled: Sequence[Sampled | None]) -> N
     Args:
         folder: where records are.
         name: of the request.
-        sampled: what each token was chosen from; None where it is not known.
+        sampled: the distribution from which each token was chosen; None where it is not known.
     """
     plain = [None if each is None else _finite(dataclasses.asdict(each)) for each in sampled]
     # Every rank that samples writes the same file.
@@ -83,11 +83,11 @@ def write_record(folder: str, name: str, sampled: Sequence[Sampled | None]) -> N
 
 
 def read_record(folder: str | Path, name: str) -> tuple[Sampled | None, ...]:
-    """The record of a request: per token the distribution from which it was chosen; None where the engine does not know
-    it any more.
+    """The record of a request: per token the distribution from which the token was chosen; None where the engine no
+    longer knows the distribution.
 
-    The engine does not know it for tokens from before a preemption. A request that ended is written when the engine
-    takes it out of its batch, in its next step.
+    The engine does not know the distributions of tokens from before a preemption. The record of an ended request is
+    written in the engine's next step, when the engine removes the request from its batch.
 
     Args:
         folder: that of ``LOGITLOOM_SERVER_RECORD``.

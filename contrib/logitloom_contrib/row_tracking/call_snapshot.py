@@ -41,7 +41,7 @@ class _Parents(NamedTuple):
     """The rows of a call, stored as rows of an earlier call with one token appended to each."""
 
     before: CallSnapshot
-    #: ``[rows]``: which of its rows each was.
+    #: ``[rows]``: the row of ``before`` that each row continues.
     rows: NDArray[np.int64]
     #: ``[rows]``.
     tokens: NDArray[Any]

@@ -84,7 +84,7 @@ class Call:
 
     @classmethod
     def continuing(cls, match: CallMatch, generation: Generation, asked: CallSnapshot) -> Call:
-        """A call whose rows go on from those of a match; its state is still to come."""
+        """A call whose rows continue the rows of a match; the state of the call is set later."""
         columns = (match.gather(name) for name in ("fed", "ended", "dead"))
         return cls(generation, asked, None, match.origins(), *columns)
 
@@ -106,7 +106,7 @@ class CallMatch(NamedTuple):
 
     @classmethod
     def in_place(cls, call: Call) -> CallMatch:
-        """Every row goes on where it was."""
+        """Each row continues the row at the same position of ``call``."""
         rows = len(call.fed)
         return (
             cls([call], _ZEROS[:rows], _ROWS[:rows], call)
@@ -145,7 +145,8 @@ class CallMatch(NamedTuple):
 
 
 class Generation:
-    """Rows that began together, or that an engine mixes: their origins, and their remembered calls.
+    """Rows that began in the same call, or all rows of an engine that mixes rows: their origins, and the remembered
+    calls.
 
     Args:
         origins: those of the first call; None if the engine mixes rows and tells their prompts.
@@ -172,7 +173,7 @@ class Generation:
         self.returned: Array | None = None
         self.moved = False
         self.spare: Ids | None = None
-        # Calls that still have their state, and the bytes of those states; bytes of all remembered ids.
+        # The calls that still have their state, the bytes of these states, and the bytes of all remembered ids.
         self._held: deque[Call] = deque()
         self._held_bytes = 0
         self._row_bytes = 0

@@ -49,11 +49,11 @@ class ForbiddenTokens:
     def reject_unlikely(
         self, match: CallMatch, call: Call, tokens: list[list[int]], tolerated: Callable[[], bool], state: ChainState
     ) -> None:
-        """Reject rows whose one new token the last call's logits forbade: without running the chain on it."""
+        """Reject rows whose only new token was -inf in the last call's logits, without running the chain on it."""
         generation = call.generation
         if generation.returned is None or len(match.calls) != 1 or match.calls[0] is not generation.calls[-1]:
             return
-        # Rows without exactly one new token are looked up as well, and not looked at.
+        # Rows without exactly one new token are looked up as well, but the result is ignored.
         one = [len(taken) == 1 for taken in tokens]
         if not any(one):
             return

@@ -1,4 +1,4 @@
-"""Which of a row's new ids are tokens for the chain, and which are its end and the padding behind it."""
+"""Separation of a row's new ids into tokens for the chain, and the end of the row with the padding after it."""
 
 from __future__ import annotations
 

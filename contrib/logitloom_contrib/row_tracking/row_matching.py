@@ -13,14 +13,14 @@ from logitloom_contrib.row_tracking.calls import Call, CallMatch, Generation
 
 __all__ = ["match_separately", "match_together"]
 
-#: Rows from which on looking them up all at once costs less than one after the other.
+#: Least number of rows for which one joint look-up costs less than a look-up per row.
 _MANY: Final = 3
 
 
 def match_together(
     generations: Iterable[Generation], ids: Ids, starts: NDArray[np.int64], reach: int
 ) -> CallMatch | None:
-    """Where the rows of a call come from, if all of them continue rows of one generation.
+    """The earlier rows that the rows of a call continue, if all of these belong to one generation.
 
     Args:
         generations: the newest first.
@@ -89,7 +89,7 @@ def _found_at_once(call: Call, asked: CallSnapshot, reach: NDArray[np.int64]) ->
 def match_separately(
     generation: Generation, asked: CallSnapshot, prompt_lengths: Sequence[int], begun: Callable[[list[int]], Call]
 ) -> CallMatch:
-    """Where the rows of an engine that tells prompt lengths come from: each on its own.
+    """The earlier row that each row continues, found row by row, for an engine that tells prompt lengths.
 
     Args:
         generation: the remembered calls of the engine's rows.

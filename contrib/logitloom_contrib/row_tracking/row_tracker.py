@@ -6,11 +6,10 @@ of earlier calls with the chain's state after them. For each row of a call the t
 that is a prefix of the row, compares every id, takes the remembered state, and feeds the chain the new tokens. A row
 whose state was dropped meanwhile is replayed from its ids, with the same result.
 
-The cost of a step: where rows keep their order, a few array operations for all of them; where rows move, a dictionary
-look-up per row besides, whatever its length; and one comparison of the ids with the remembered ones at the speed of
-memory (8 bytes per token, so a row of 4,096 tokens is 32 KB, less than its logits). Rows that moved are copied once, at
-the same rate. Reading the ids is inherent: an engine hands over a new array at every step, and a bare hash of it proves
-nothing.
+The cost of a step: a few array operations for all rows; if rows have moved, also one dictionary look-up per row,
+whatever its length; and one comparison of the ids with the remembered ids at memory bandwidth (8 bytes per token: a row
+of 4,096 tokens has 32 KB, less than its logits). Rows that moved are copied once, at the same rate. Reading the ids is
+inherent: an engine hands over a new array at every step, and a bare hash of it proves nothing.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ class RowTracker:
             return self._process_together(logits, ids, starts, tentative)
 
     def text_ends(self, ids: Ids, starts: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-        """Which rows end their text with their last token; nothing is remembered of these rows.
+        """Per row whether its last token ends its text; the rows of this call are not remembered.
 
         Args:
             ids: ``[rows, width]`` host integers: rows of the newest call, in any order and number, each with one token
@@ -258,7 +257,7 @@ class RowTracker:
     ) -> Array | None:
         """The usual step of plain decoding: each row stays in its place and gains a token, and no new token is special.
 
-        Equal to what the search for rows and :meth:`_continue` do where it applies; None where it does not.
+        The result equals the result of the search for rows and :meth:`_continue`; None if the step is of another kind.
         """
         known, state = before.asked, before.state
         if state is None or not before.plain or not known.gained_one(ids, starts):
@@ -356,7 +355,7 @@ class RowTracker:
     ) -> Array | None:
         """The usual step of plain decoding and beams: one token more in every row, and no new token is special.
 
-        Equal to :meth:`_continue` where it applies; None where it does not.
+        The result equals the result of :meth:`_continue`; None if the step is of another kind.
         """
         before, in_place = match.calls[0], match.grown is not None
         if len(match.calls) > 1 or before.state is None or not before.plain:
@@ -403,7 +402,8 @@ class RowTracker:
     def _with_an_end(
         self, out: Array, call: Call, before: ChainState, context: Context, tentative: Callable[[], bool] | None
     ) -> Array:
-        """Let rows end that a ``stop`` ended while others want more; an engine would take any token there.
+        """Allow the end in rows that a ``stop`` ended and other processors left without a token: an engine would take
+        any token.
 
         Raises:
             NoLegalToken: processors contradict each other, and left a row no token; unless the row has ended, or the

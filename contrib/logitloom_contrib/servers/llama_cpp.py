@@ -2,11 +2,11 @@
 
     python -m logitloom_contrib.servers.llama_cpp --model FILE.gguf [options of llama_cpp.server]
 
-The server ignores fields of a request that it does not know, and its requests name no logits processors. Here its
-application is called through :class:`Chains`, which reads what a request asks for (``logitloom``, ``response_format``,
-``tools``), checks it, and hands the chain on; the model that the library's handler gets for such a request runs it, and
-the tool calls of the answer are read from its text. An error within a stream is its last event, where the library would
-end the stream without a word. Everything else is the library's.
+The server ignores fields of a request that it does not know, and its requests name no logits processors. Here
+:class:`Chains` wraps the server's application: it reads the chain of a request (``logitloom``, ``response_format``,
+``tools``), checks the chain, and passes it on. The library's handler then gets a model that runs the chain, and the
+tool calls of the answer are read from its text. An error within a stream is its last event, where the library would end
+the stream without a word. Everything else is the library's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from logitloom_contrib.servers.tool_calls import CallsInText, numbered
 
 __all__ = ["ChainedLlama", "Chains", "create_app", "install", "main"]
 
-#: What the request that is being served asks for.
+#: The chain of the request that is being served.
 _CHAIN: Final[contextvars.ContextVar[Chain | None]] = contextvars.ContextVar("logitloom_chain", default=None)
 #: The beginnings of the errors of chains that a request has to answer for, and that show with its first or last token
 #: alone. The library knows errors by their messages.
@@ -175,7 +175,7 @@ class ChainedLlama:
         return llama_cpp.Llama.create_chat_completion(self, messages, **options)
 
     def _read_calls(self, **asked: Any) -> Any:
-        """What the library's form of chats answers, with the tool calls that its text says."""
+        """The answer of the library's chat handler, with the tool calls that are read from its text."""
         llama, calls = self._llama, CallsInText.of(self._processor.chain)
         assert calls is not None
         form = llama.chat_handler or llama._chat_handlers.get(llama.chat_format)
@@ -186,9 +186,9 @@ class ChainedLlama:
 
 
 class _WithSpecialTokens(llama_cpp.Llama):  # type: ignore[misc]  # the library is not typed here
-    """A face of a ``Llama``, with whose attributes it works, whose texts have special tokens.
+    """A view of a ``Llama`` that shares its attributes and includes special tokens in texts.
 
-    Formats of tool calls begin and end with them.
+    Formats of tool calls begin and end with special tokens.
     """
 
     def __init__(self, llama: llama_cpp.Llama) -> None:

@@ -2,9 +2,9 @@
 
     python -m logitloom_contrib.servers.mlx_lm --model FOLDER [options of mlx_lm.server]
 
-The server takes no logits processors from requests. Here its handler reads them from the body before it admits the
-request, and what makes the processors of a request adds the chain, so that requests with different chains run in one
-batch. Everything else is the library's.
+The server takes no logits processors from requests. Here its handler reads the chain from the body before it admits the
+request, and the function that makes the processors of a request adds the chain. So requests with different chains run
+in one batch. Everything else is the library's.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PATIENCE: Final = 600
 
 
 class ChainHandler(server.APIHandler):  # type: ignore[misc]
-    """The library's handler, which also reads the chain of a request. What is wrong with it is answered with 400."""
+    """The library's handler, which also reads the chain of a request. An error of the chain is answered with 400."""
 
     wfile: Any
     stream_options: Any
@@ -151,7 +151,9 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
                     LOG.error("logitloom could not write the record %r: %s", self.record, error)
 
     def _own_model(self) -> _OwnModel:
-        """What chains need of the model that the server was started with, when the library has loaded it."""
+        """The parts that chains need of the model that the server was started with; waits until the library has loaded
+        it.
+        """
         provider, until = self.response_generator.model_provider, time.monotonic() + _PATIENCE
         if provider.cli_args.model is None:
             return _OwnModel(None, None)
@@ -171,14 +173,14 @@ class _OwnModel(NamedTuple):
 
     Attributes:
         tokenizer: None if the server was started without a model.
-        width: of the logits, where the model says it.
+        width: of the logits; None if the model does not say it.
     """
 
     tokenizer: Any
     width: int | None
 
 
-#: Provider of models -> the model that its server was started with, once it was loaded.
+#: Provider of models -> the model that its server was started with, once this model has been loaded.
 _OWN: Final[WeakKeyDictionary[Any, _OwnModel]] = WeakKeyDictionary()
 
 
@@ -283,7 +285,7 @@ def _require_tokens(tokens: Iterable[int], width: int | None) -> None:
     """Refuse ids that the model does not have: the library would write beside its logits.
 
     Raises:
-        ValueError: naming one of them.
+        ValueError: naming one of these ids.
     """
     wrong = next((token for token in tokens if not 0 <= token < (2**31 if width is None else width)), None)
     if wrong is not None:

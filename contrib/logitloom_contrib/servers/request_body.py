@@ -81,7 +81,7 @@ def asked_chain(
 
 
 def _of_tools(body: Mapping[str, Any], chat_template: str | None) -> list[dict[str, Any]] | None:
-    """A field that is null asks for what it asks for when it is absent."""
+    """A field that is null counts as absent."""
     tools, choice, parallel = (body.get(name) for name in ("tools", "tool_choice", "parallel_tool_calls"))
     choice = "auto" if choice is None else choice
     if not tools and choice not in ("auto", "none"):

@@ -89,7 +89,7 @@ class CallsInText:
 
 
 def numbered(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Calls as streams have them, each with its index."""
+    """Tool calls in the form of streamed answers, each with its index."""
     return [{"index": index, **call} for index, call in enumerate(calls)]
 
 

@@ -37,7 +37,7 @@ Array = Any
 #: The logit of a forbidden token: its probability is exactly 0.
 NEG_INF = float("-inf")
 
-#: Module roots under which a library's array types live, where that is not the library's own name.
+#: The library by the root module of its array types, where the root module has another name than the library.
 _LIBRARY_OF_ROOT = {"jaxlib": "jax"}
 
 
@@ -124,14 +124,14 @@ class Backend:
     Instances are interned per device (:meth:`at`), so that identity can key caches.
 
     Args:
-        device: the library's own device object, or None where it has just one.
+        device: the library's own device object, or None if the library has just one device.
     """
 
     #: The array API namespace of the library (a plain attribute: every processor reads it at every step).
     xp: Any
     #: Name of the library, also the name of the plug-in.
     name: str = ""
-    #: The library's int32, where that object alone tells its arrays from host arrays and from other libraries'.
+    #: The library's int32 dtype, if this object alone distinguishes the library's arrays from all other arrays.
     int32: Any = None
     #: Whether arrays of this backend live in host memory and reading single values is cheap.
     on_host: bool = False
@@ -194,7 +194,7 @@ class Backend:
         return peer
 
     def _exact_device(self, device: Any) -> Any:
-        """The one spelling of a device that :meth:`device_of` gives."""
+        """A device in the spelling that :meth:`device_of` returns."""
         if device is not None and type(self).device_of is Backend.device_of:
             raise ValueError("its arrays have no devices")
         return device
@@ -204,7 +204,7 @@ class Backend:
         return None
 
     def asarray(self, host: NDArray[Any] | Sequence[Any], dtype: str | None = None) -> Array:
-        """Upload host data: always a fresh array, so that writing into it never reaches the host's memory.
+        """Upload host data to a new array, so that writing into the array never changes the host's memory.
 
         Args:
             host: a NumPy array or nested sequence of numbers.
@@ -221,7 +221,7 @@ class Backend:
         return np.asarray(array)
 
     def has_values(self, array: Array) -> bool:
-        """Whether an array has values that can be downloaded now. One that a compiler traces has none."""
+        """Whether an array has values that can be downloaded now. An array that a compiler traces has no values."""
         return True
 
     def is_floating(self, array: Array) -> bool:
@@ -354,14 +354,14 @@ class Backend:
         return None
 
     def shared_memory(self, logits: Array) -> SharedMemory | None:
-        """How NumPy works on the memory of such logits; None where it cannot, or gains nothing.
+        """The access of NumPy to the memory of such logits; None if it is impossible or not faster.
 
         Chains of operations get NumPy's views then.
         """
         return None
 
     def address(self, array: Array, dtype: str, written: bool = False) -> int | None:
-        """Where a compiled loop may read the array; None where it may not, because of its dtype, layout or device.
+        """The address at which a compiled loop may read the array; None if dtype, layout or device do not permit it.
 
         Args:
             array: of this library, C-contiguous and without gradients, or there is no address.
@@ -565,7 +565,7 @@ _load_backend: Callable[[str], Backend] | None = None
 def load_backends_with(load: Callable[[str], Backend]) -> None:
     """Set the function that :func:`backend_of` calls when it sees an array library for the first time.
 
-    :mod:`logitloom.host.registry` sets its own :func:`~logitloom.host.registry.load_backend` when it is imported.
+    :mod:`logitloom.host.registry` sets :func:`~logitloom.host.registry.load_backend` when the module is imported.
 
     Args:
         load: takes the name of a library; raises :class:`~logitloom.errors.BackendMissing` where there is no backend.

@@ -1,7 +1,7 @@
 """Operations of samplers and penalties on single rows, as numbers that a compiled loop goes by.
 
-A processor that declares such an operation still has its own ``process``, for every library. Where kernels are
-installed, neighbouring processors that all declare an operation run as one loop, which never copies a row
+A processor that declares an operation still implements ``process``, which works with every array library. Where kernels
+are installed, neighbouring processors that all declare an operation run as one loop, which never copies a row
 (:mod:`logitloom.chain.row_loop`). :mod:`logitloom.testing.row_operations` has the definitions of the operations.
 """
 

@@ -37,8 +37,8 @@ SHORT: Final = 1024
 class Paths(NamedTuple):
     """Which characters can leave the default path of each state within some number of characters.
 
-    The default transition of a state is the one that its largest class of ASCII bytes takes. The default path follows
-    default transitions. The entry of a state for a subtree of some height is at
+    The default transition of a state is the transition that its largest class of ASCII bytes takes. The default path
+    follows default transitions. The entry of a state for a subtree of some height is at
     ``row_of_height[height] + stride * min(state, known)``: the first ``known`` states have entries of their own, and
     all others share the next entry.
 
@@ -196,7 +196,8 @@ class AutomatonKernels(Protocol):
             source: ``[states, classes]``, next states.
             ascii_part: the columns of ASCII bytes.
             split: the first class above ASCII.
-            kinds: ``[2, classes above ASCII + 1]``: which classes hold word characters, and which hold others.
+            kinds: ``[2, classes above ASCII + 1]``: which classes contain word characters, and which contain other
+                characters.
             given: ``[states]``: ``marks`` for one character; if the array is empty, the kernel computes them from
                 ``kinds``.
             levels: how many times the number of characters is doubled.

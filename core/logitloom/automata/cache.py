@@ -43,8 +43,8 @@ class AutomatonCache:
 
     Args:
         capacity: number of entries in memory; the least recently used entry is removed first.
-        most_bytes: bytes of all entries and of their vocabularies, beyond which they are removed in the same order; the
-            entry that was used last stays.
+        most_bytes: limit on the bytes of all entries and of their vocabularies; above it, entries are removed in the
+            same order, except the entry that was used last.
         directory: the folder for tables on disk; default: the environment variable ``LOGITLOOM_CACHE_DIR``, and no
             disk if that is not set.
 
@@ -73,7 +73,7 @@ class AutomatonCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all entries, and of their vocabularies with what belongs to these alone."""
+        """Bytes of all entries, and of their vocabularies and the tries of these vocabularies."""
         entries = list(self._entries.values())
         vocabularies = {id(entry.vocabulary): entry for entry in entries}
         return sum(entry.nbytes for entry in entries) + sum(entry.vocabulary_bytes for entry in vocabularies.values())

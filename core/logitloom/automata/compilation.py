@@ -38,9 +38,9 @@ __all__ = ["compile_automaton", "compile_pattern", "compile_tree", "compile_tree
 # A pattern without any of these characters is a list of texts separated by bars. Surrogates have no encoding.
 _NO_PLAIN_TEXT: Final = re.compile(r"[\\.^$*+?{}\[\]()\ud800-\udfff]")
 
-#: Limits up to which an automaton is built whole: its states over characters, these states times the positions of the
-#: pattern, the positions that are in these states, and its states over bytes. Whether the automaton is whole or lazy
-#: must depend on the pattern alone, because a state of one kind has no meaning for the other kind.
+#: Limits up to which an automaton is built whole: states over characters, these states times the positions of the
+#: pattern, the sizes of these states (sets of positions) together, and states over bytes. Whether the automaton is
+#: whole or lazy must depend on the pattern alone, because a state of one kind has no meaning for the other kind.
 _WHOLE_STATES: Final = 2000
 _WHOLE_WORK: Final = 1 << 22
 _WHOLE_HELD: Final = 1 << 13

@@ -149,7 +149,7 @@ class BudgetTracker:
         return tracker
 
     def for_all(self) -> AbstractContextManager[None]:
-        """Limit all compilations in this thread that begin within the ``with`` block to the time of this one."""
+        """Apply the time limit of this tracker to all compilations that this thread begins in the ``with`` block."""
         return _Limit(self._seconds, self._deadline)
 
     def check_states(self, count: int, what: str = "states") -> None:
@@ -200,7 +200,7 @@ class BudgetTracker:
 
 
 def check_deadline(subject: str) -> None:
-    """Raise if the time of :func:`at_most` has passed. For work that has no budget of its own.
+    """Raise if the time of :func:`at_most` has passed. The function is for work without a budget.
 
     Args:
         subject: the name of what is worked out, for the message.

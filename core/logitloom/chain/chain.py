@@ -68,7 +68,7 @@ class Chain:
         links: the processors.
         vocabulary: for processors that need one, if the context brings none.
         model: a model adapter for processors that need one, if the context brings none.
-        debug: check what every processor returns, and that it leaves its inputs as they were.
+        debug: check the result of every processor, and that no processor changes its inputs.
 
     Raises:
         StageOrderError: if a guidance processor is not first; prints the right order.
@@ -385,7 +385,7 @@ class Chain:
         return (logits[0] if single else logits), new_state
 
     def _opened(self, logits: Array, state: Any, context: Context) -> tuple[Any, tuple[Any, ...], Context]:
-        """The position and the states of a step, and its context, after checking that they belong together."""
+        """The position, the processor states and the context of a step, after a check that they belong together."""
         position, states = self._parts(state, context)
         if not context.compiled:
             check_step(logits, state, context, self.branches)
@@ -429,8 +429,8 @@ class Chain:
     ) -> Array:
         """The log-probabilities of given sequences after the chain, in one pass over all positions.
 
-        Decoding with the same logits samples from these probabilities, so a policy gradient can use them: logits that
-        require gradients keep them.
+        Decoding with the same logits samples from these probabilities, so a policy gradient can use the result. If the
+        logits require gradients, the result is differentiable.
 
         Args:
             logits: ``[batch, time, vocab]``: the logits from which each token was chosen.
@@ -448,7 +448,7 @@ class Chain:
             InvalidContext: if shapes do not fit together.
             NeedsNotMet: the chain takes several rows of logits per sequence.
             IllegalToken: a constraint forbids a token; names sequence and position.
-                (Constraints on devices read nothing back to find it; there it scores -inf.)
+                (On devices, constraints read no values back; there a forbidden token scores -inf instead.)
 
         Example:
             >>> from logitloom import processors
@@ -483,7 +483,7 @@ class Chain:
         return Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)
 
     def state(self, position: Any, processors: tuple[Any, ...]) -> ChainState:
-        """A state of this chain, of its parts."""
+        """A state of this chain, made of a position and the states of its processors."""
         return tuple.__new__(self._state_type, (position, processors))
 
     @functools.cached_property
@@ -576,7 +576,7 @@ class Chain:
         return [self._legal_prefix(row, run, state, context) for row, run in enumerate(found)]
 
     def text_ends(self, state: ChainState, context: Context) -> list[TextEnd] | None:
-        """Per row where its text ends, from the processors that end texts; None if the chain has none.
+        """Where the text of each row ends, from the processors that end texts; None if the chain has no such processor.
 
         Args:
             state: from :meth:`init_state` or :meth:`process`.

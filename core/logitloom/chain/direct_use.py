@@ -28,7 +28,8 @@ def call_directly(chain: Any, given: tuple[Any, ...], more: dict[str, Any]) -> A
         The answer of the function ``direct_call`` of an engine's plug-in.
 
     Raises:
-        NeedsNotMet: no engine answers; the sentence lists the adapters. The function may raise it with one adapter.
+        NeedsNotMet: no engine answers; the sentence lists the adapters. ``direct_call`` may raise this error and name
+            one adapter.
     """
     names = [record.name for record in available("engines")]
     for name in names:

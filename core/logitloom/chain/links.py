@@ -62,7 +62,7 @@ class FunctionProcessor:
 
 @dataclass(frozen=True)
 class Link:
-    """One processor of a chain; before all options are given, its class and the options so far.
+    """One processor of a chain, or, until all required options are given, its class and the options so far.
 
     Attributes:
         label: unique in the chain; the plug-in's name, with ``#2`` and so on where a name is repeated.

@@ -70,7 +70,7 @@ class SharedStep:
 
 @dataclass(frozen=True)
 class OnViews:
-    """Processors that run on NumPy's views, where the library shares its memory.
+    """Processors that run on NumPy views of the arrays, if the library shares memory with NumPy.
 
     Attributes:
         inner: the same processors on the arrays that they are given.

@@ -100,7 +100,7 @@ class WholeRows:
 
 @dataclass(frozen=True)
 class Plan:
-    """Segments one after the other, as one."""
+    """Segments in order, used as one segment."""
 
     segments: tuple[Segment, ...]
 

@@ -50,7 +50,7 @@ def checked(logits: Array, tokens: Sequence[Sequence[int]] | Tokens, context: Co
     """The tokens as ``[batch, time] int32``, after checking all that :meth:`logitloom.Chain.score` takes.
 
     Raises:
-        InvalidContext: naming the argument that does not fit, and the form that it must have.
+        InvalidContext: the message names the argument that does not fit, and the required form.
     """
     if not isinstance(context, Context):
         raise InvalidContext(f"Sequences are scored with the Context of their start, not with {shown(context)}.")

@@ -74,7 +74,7 @@ def score(chain: ScoredChain, plan: Segment, logits: Array, taken: Tokens, conte
 
     Args:
         chain: the chain.
-        plan: its processors, each without ``states_after`` as :func:`told_late` makes it.
+        plan: the chain's processors; :func:`told_late` wraps the steps of processors without ``states_after``.
         logits, context: as there.
         taken: ``[batch, time]``, the tokens, -1 behind the end.
     """
@@ -110,7 +110,7 @@ def score(chain: ScoredChain, plan: Segment, logits: Array, taken: Tokens, conte
 class _Walk:
     """The states of a chain on their way over the positions of sequences.
 
-    Each position of each sequence is a row. The rows of one position, one per sequence, are neighbours.
+    Each position of each sequence is a row. The rows of one position (one row per sequence) are adjacent.
 
     Args:
         chain: the chain.

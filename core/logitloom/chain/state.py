@@ -130,9 +130,9 @@ def _digest(link: Link) -> str:
 class ChainState(NamedTuple):
     """State of a chain: a row tree.
 
-    Each chain makes a subclass of this class for its states, so a state knows its chain without a leaf for it. A
-    pickled state carries the chain's fingerprint, and a chain that is not equal refuses the state. States inside
-    compiled loops are plain arrays and cannot carry it.
+    Each chain makes a subclass of this class for its states. So the type of a state identifies the chain, and the row
+    tree needs no leaf for the chain. A pickled state carries the chain's fingerprint, and a chain that is not equal
+    refuses the state. States inside compiled loops are plain arrays and cannot carry it.
 
     Attributes:
         position: lengths and history per row, as far as a processor needs them.
@@ -258,7 +258,7 @@ def load_state(chain: _Owner, data: bytes, context: Context | Backend) -> ChainS
                 f"a compiled step cannot read. Begin with compiled=True, or make it from the tokens with Chain.replay."
             )
     if _resources(chain, context)[0] is None:
-        # The first step, whose context has a vocabulary, checks everything that depends on one.
+        # The first step checks everything that depends on the vocabulary, because its context has a vocabulary.
         return _from_elsewhere(made_by, position, processors)
     return chain.state(position, processors)
 

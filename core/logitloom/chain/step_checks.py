@@ -153,7 +153,7 @@ def note(error: BaseException, label: str, doing: str, context: Context) -> None
         where = f"at step {', '.join(map(str, sorted(set(steps))))}"
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     others = [frame for frame in frames if not frame.f_globals.get("__name__", "").startswith("logitloom.")]
-    # The last frame of the processor's module: below it are those of operations that it calls.
+    # The last frame of the processor's module; later frames belong to operations that the processor calls.
     last = next((frame for frame in reversed(others) if frame.f_globals is others[0].f_globals), None)
     unasked = context.length is None and "'NoneType'" in str(error) and last is not None and "context" in last.f_locals
     remedy = " A field of the context is None unless 'needs' asks for it: needs = frozenset({'length'})."

@@ -67,7 +67,7 @@ def check_state_is_taken(processor: Any, state: Any, label: str) -> None:
 def _inputs(logits: Array, state: Any, context: Context) -> list[tuple[str, Array, NDArray[Any]]]:
     """The arrays that a step must leave as they are, each with its name and a copy; the logits first.
 
-    Nothing if one of them is traced, so that it has no values.
+    The list is empty if a compiler traces one of the arrays, because a traced array has no values.
     """
     backend = context.backend
     given = [("the logits", logits), *((path, leaf) for path, leaf in rows.leaves(state) if hasattr(leaf, "dtype"))]

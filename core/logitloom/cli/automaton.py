@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _compiled(arguments: argparse.Namespace) -> tuple[Dfa | LazyDfa, float]:
-    """The automaton, whole where the limit lets it be, and the milliseconds of its compilation."""
+    """The automaton, compiled in full unless it exceeds the state limit, and the compile time in milliseconds."""
     flags, budget = re.IGNORECASE if arguments.ignore_case else 0, Budget(states=arguments.max_states)
     automaton: Dfa | LazyDfa
     begin = time.perf_counter()

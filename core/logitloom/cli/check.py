@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_there(arguments: argparse.Namespace) -> int:
-    """Check each distribution that was installed into an environment of its own, in that environment."""
+    """Install a package into a new environment, and check each installed distribution with plug-ins there."""
     if arguments.what is None:
         raise UnknownPlugin("Name what to install: logitloom check --own-environment FOLDER.")
     from logitloom.cli.own_environment import own_environment
@@ -139,7 +139,7 @@ def _has_plugins(name: str, folder: Path) -> bool:
 class _CheckProgress:
     """Tells how far it is: on a terminal in one line, elsewhere in a line per plug-in, when its first check begins.
 
-    pytest captures what is written while checks run, so the stream is that of the beginning.
+    pytest captures output while checks run, so the object keeps the standard error stream of its creation.
     """
 
     def __init__(self) -> None:

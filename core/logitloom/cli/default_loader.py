@@ -23,5 +23,5 @@ def default_loader() -> str:
 
 
 def default_model() -> Any:
-    """The model that the default loader reads where it is not told a file."""
+    """The model that the default loader reads if no path is given."""
     return registry.load_plugin("models", default_loader())(None)

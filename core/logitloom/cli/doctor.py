@@ -121,7 +121,7 @@ def mistaken() -> list[tuple[str, str, str, str]]:
     """Entry points of the installed distributions that can never be loaded.
 
     Returns:
-        Per entry point its group, its name, its distribution, and a sentence that says what is wrong and what to do.
+        Per entry point its group, its name, its distribution, and a sentence with the fault and the remedy.
     """
     known = {*registry.GROUPS.values(), registry.INTERFACE_GROUP, registry.ROLE_GROUP}
     found = []
@@ -144,7 +144,7 @@ def mistaken() -> list[tuple[str, str, str, str]]:
 
 
 def mistaken_variables() -> list[tuple[str, str]]:
-    """Environment variables that do nothing: each with a sentence that says what is wrong and what to do."""
+    """Environment variables without effect, each with a sentence that states the fault and the remedy."""
     found = []
     for variable in os.environ:
         near = difflib.get_close_matches(variable, _VARIABLES, 1, 0.85)

@@ -52,7 +52,7 @@ UNFINISHED: Final = 3
 
 
 class Cut(NamedTuple):
-    """Where a sequence ended: its prompt and sample, its tokens, and why it ended."""
+    """The end of a sequence: the numbers of its prompt and sample, its tokens, and the reason why it ended."""
 
     prompt: int
     sample: int
@@ -212,7 +212,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_given(arguments: argparse.Namespace) -> None:
-    """Refuse empty texts, such as those of variables of a shell that have no value.
+    """Refuse options with an empty text as value, such as an unset variable of the shell gives.
 
     Raises:
         OptionError: naming the option.
@@ -226,7 +226,7 @@ def _check_given(arguments: argparse.Namespace) -> None:
 
 
 class _Unread:
-    """What stands for a model before it is read."""
+    """A placeholder for a model that is not read yet."""
 
     def forward(self) -> None:
         """Nothing: it is not called."""
@@ -352,7 +352,7 @@ def _width(chain: Chain) -> int:
 
 
 def _warned_of_cuts(generator: Generator, prompts: Sequence[Sequence[int]], found: Sequence[Cut]) -> int:
-    """Say which texts were cut before their constraints let them end; the exit code."""
+    """Report the texts that were cut before their constraints let them end. Returns the exit code."""
     code = 0
     for cut in found:
         labels = _unfinished(generator, prompts[cut.prompt], cut.tokens, cut.finish)

@@ -27,7 +27,7 @@ __all__ = ["main", "parser"]
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """A parser whose messages repeat what was given without what would steer a terminal.
+    """A parser whose messages repeat the given arguments with terminal control characters written out.
 
     A sub-command takes options between its other arguments, too: ``detect NAME --set key=7 FILE``.
     """
@@ -158,7 +158,7 @@ def _run(given: list[str]) -> int:
 
 
 def _discard_output() -> None:
-    """Give the interpreter a place to which it can write what is left when it ends."""
+    """Point broken output streams to the null device, so that the interpreter can flush them when it exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

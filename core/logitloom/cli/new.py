@@ -1,4 +1,4 @@
-"""``logitloom new``: write a complete distribution with a plug-in of one's own, whose tests pass as it is."""
+"""``logitloom new``: write a complete distribution with a new plug-in; its tests pass without changes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["add_parser", "write"]
 
 
 class _Kind(NamedTuple):
-    """What is written about a plug-in in its distribution's metadata.
+    """A kind of plug-in, as the metadata of its distribution describe it.
 
     Attributes:
-        group: the kind of plug-in that it is, which names its group of entry points.
-        description: what it is, as the beginning of a sentence.
+        group: the kind of plug-in, which determines the group of entry points.
+        description: a noun phrase for the plug-in, with which a sentence begins.
         point: the object that the entry point names.
     """
 
@@ -53,14 +53,14 @@ _BACKEND_EXTRAS = """# The distribution that brings the library; it may be calle
 @@NAME@@ = ["@@LIBRARY@@"]
 test = ["logitloom[test]", "@@LIBRARY@@"]"""
 
-#: Files of the folder ``templates/common``, and where they belong.
+#: File of the folder ``templates/common`` -> its path in the distribution.
 _PATHS = {
     "gitignore": ".gitignore",
     "ci.yml": ".github/workflows/test.yml",
     "publish.yml": ".github/workflows/publish.yml",
 }
 
-#: Distributions that are not called as their modules.
+#: Module -> distribution, where the names differ.
 _LIBRARIES = {"cupy": "cupy-cuda12x"}
 
 
@@ -82,7 +82,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write it, and say what to do next."""
+    """Write the distribution, and print the next commands."""
     folder = write(arguments.kind, arguments.name, Path(arguments.into))
     print(folder)
     say(f"Next: cd {folder} && pip install -e '.[test]' && pytest && logitloom check {arguments.name}")
@@ -132,7 +132,7 @@ def write(kind: str, name: str, into: Path) -> Path:
     try:
         with tempfile.TemporaryDirectory(prefix=f".{distribution}.", dir=into) as temporary:
             new = Path(temporary) / distribution
-            # What a kind has of its own takes the place of what is common.
+            # Templates of the kind replace common templates with the same path.
             for relative, template in {**dict(_files(templates / "common")), **dict(_files(templates / kind))}.items():
                 path = new / _PATHS.get(relative, relative.replace("src/package/", f"src/{package}/"))
                 path.parent.mkdir(parents=True, exist_ok=True)

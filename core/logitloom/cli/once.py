@@ -1,4 +1,4 @@
-"""Options of a command that take one value: a second one is refused, where it would silently replace the first."""
+"""Options of a command that take one value: a second value is refused instead of silently replacing the first."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ class OwnEnvironment:
 
     Args:
         folder: where it lies.
-        distributions: the names of what was installed into it.
+        distributions: the names of the distributions that were installed into it.
     """
 
     def __init__(self, folder: Path, distributions: Sequence[str]) -> None:
         self.folder, self.distributions = folder, tuple(distributions)
 
     def run(self, *arguments: str) -> int:
-        """Run ``logitloom`` in it; what it says is said here. The exit code."""
+        """Run ``logitloom`` in the environment, with the output streams of this process. Returns the exit code."""
         return subprocess.run([_python(self.folder), "-m", "logitloom", *arguments], check=False).returncode
 
 
@@ -37,8 +37,7 @@ class OwnEnvironment:
 def own_environment(what: str) -> Iterator[OwnEnvironment]:
     """A virtual environment in which a package is installed, until the end of the block.
 
-    The new environment sees what is installed in the environment of this process, so that only what is missing is
-    installed.
+    The new environment sees the packages of this process's environment, so that pip installs only missing packages.
 
     Args:
         what: what pip installs: a folder, a wheel, a requirement. Settings of pip hold (``PIP_NO_INDEX`` and others).
@@ -50,7 +49,7 @@ def own_environment(what: str) -> Iterator[OwnEnvironment]:
         folder = Path(home) / "environment"
         venv.EnvBuilder(with_pip=False, symlinks=sys.platform != "win32").create(folder)
         site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
-        # addsitedir reads the *.pth files there, too, such as those of editable installations.
+        # addsitedir also reads the *.pth files of a folder, such as the files of editable installations.
         lines = [f"import site; site.addsitedir({path!r})" for path in sys.path if Path(path).is_dir()]
         (site / "host.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
         ran = subprocess.run(

@@ -15,9 +15,9 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["check_prefix", "show_prefix"]
 
-#: Bytes of a text that are read at once where it is allowed: engines copy their matcher for each token.
+#: Bytes that are read as one token while the text is allowed: engines copy their matcher for each token.
 _PIECE: Final = 256
-#: Of more bytes that could stand at a position none is shown.
+#: Most possible bytes of a position that are shown; of more bytes none is shown.
 _MOST_SHOWN: Final = 12
 
 
@@ -30,9 +30,10 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
         file: the file with the text; ``-`` for standard input.
 
     Returns:
-        ``prefix``: whether the text can be continued to an allowed one; ``complete``: whether it is one;
-        ``characters``: how many it has. Where it fails: ``character`` (from 0), ``line`` and ``column`` (from 1),
-        ``found``, ``expected`` (what could stand there, where that is little). ``path`` points into a JSON value.
+        ``prefix``: whether the text is a prefix of an allowed text; ``complete``: whether it is an allowed text;
+        ``characters``: its number of characters. If it is no prefix, the position of the error: ``character`` (from
+        0), ``line`` and ``column`` (from 1), ``found``, and ``expected`` (the possible continuations, if they are
+        few). ``path`` points into a JSON value.
 
     Raises:
         OptionError: if the file cannot be read.
@@ -44,7 +45,7 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
     text = _read(file)
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     longer = dict.fromkeys(piece for piece in pieces if len(piece) > 1)
-    # Every byte is a token, so that each can be asked for; so is every piece.
+    # Every byte and every piece of the text is a token, so that the constraint can read either.
     tokens = [*(bytes([byte]) for byte in range(256)), b"", *longer]
     vocabulary = Vocabulary(tokens, eos=[256], name="all bytes")
     constraint: Constraint = processor.constraint(vocabulary, vocabulary.size)

@@ -26,7 +26,7 @@ def grammar_argument(text: str) -> Path | str:
 
 
 def _of_path(path: str) -> Path | str:
-    """A path; of a pipe, which gives its text once, though each engine asks for it, the text.
+    """The path, or the text of a pipe: a pipe can be read only once, but each engine reads the schema.
 
     Raises:
         OptionError: the pipe holds no text in UTF-8.

@@ -1,7 +1,7 @@
 """``logitloom doctor --server URL``: whether a running server runs the chains that requests ask for.
 
-A server that does not know chains mostly ignores the field and answers freely. So it is asked for a text that nobody
-writes by chance; only a chain can have made it.
+A server that does not know chains mostly ignores the field and answers freely. So the chain of the
+request allows only a random text: a server that answers with this text has run the chain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["KEY_VARIABLE", "ServerCheckFailed", "check_server"]
 _SECONDS: Final = 120.0
 #: Where servers look for a chain: vLLM's place, and the place of logitloom's own servers.
 _PLACES: Final = ("vllm_xargs.logitloom", "logitloom")
-#: Where answers have their text; a parser of reasoning may take all of it for reasoning.
+#: Fields that may hold the text of an answer; a reasoning parser may take the whole answer for reasoning.
 _TEXTS: Final = ("content", "reasoning", "reasoning_content")
 #: The environment variable that holds the key of a server that demands one.
 KEY_VARIABLE: Final = "LOGITLOOM_SERVER_KEY"
@@ -42,7 +42,7 @@ def check_server(url: str, *, model: str | None = None, timeout: float = _SECOND
 
     Args:
         url: of the server, with or without ``/v1``.
-        model: default: the first that it names.
+        model: default: the first model that the server names.
         timeout: seconds per request.
 
     Returns:

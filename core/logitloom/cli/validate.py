@@ -1,6 +1,6 @@
 """``logitloom validate``: which engine runs a JSON Schema or a grammar, what is unsupported, how large and how fast.
 
-With ``--prefix`` it reads a text under them.
+With ``--prefix`` the command reads a text under the schema or grammar.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _first_mask(chain: Chain, vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _chosen(name: str, options: dict[str, Any], wanted: str, runs: list[str]) -> str | None:
-    """The engine that the processor takes by itself, or the one that was asked for if it can."""
+    """The engine that the processor chooses, or the wanted engine if it runs the options; else None."""
     if wanted != "auto":
         return wanted if wanted in runs else None
     try:

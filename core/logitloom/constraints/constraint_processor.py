@@ -133,11 +133,11 @@ class ConstraintProcessor(Processor):
         """A width of the logits, and the fingerprint of the constraint at that width; a saved state carries both.
 
         Args:
-            vocabulary: of the constraint; ``None`` if any will do that there is already.
-            vocab_size: the width; ``None`` if any will do for which there is a constraint already.
+            vocabulary: of the constraint; ``None`` accepts every vocabulary for which there is a constraint already.
+            vocab_size: the width; ``None`` accepts every width for which there is a constraint already.
 
         Returns:
-            ``None`` if there is none yet that fits.
+            ``None`` if no constraint that fits has been made yet.
         """
         if vocabulary is not None and vocab_size is not None:
             return vocab_size, self._new_memory(vocabulary, vocab_size).constraint.fingerprint
@@ -218,7 +218,7 @@ class ConstraintProcessor(Processor):
         return _masked(logits, rows, context), state
 
     def _within(self, reached: list[StateNode], left: Any, memory: ConstraintMemory) -> dict[int, MaskRow]:
-        """By row the mask of the tokens that fit what is left, where these are not all that the state allows."""
+        """By row the mask under the limit on tokens, for rows in which the limit changes the mask of the state."""
         found = {}
         for row, node in enumerate(reached):
             if not 0 <= node.most_after <= left[row] - 2:
@@ -266,8 +266,8 @@ class ConstraintProcessor(Processor):
         return [memory.forced_within(*row) for row in zip(nodes, left, strict=True)]
 
     def text_end(self, state: Any, context: Context) -> list[TextEnd] | None:
-        """Per row whether its text is over, and the number of bytes that do not belong to it; ``None`` if it ends no
-        texts.
+        """Per row whether the text is over, and the number of bytes that do not belong to the text; ``None`` if the
+        constraint ends no texts.
 
         Each new token is examined on its own, so the answer is exact for any number of new tokens.
         """

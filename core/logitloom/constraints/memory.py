@@ -50,7 +50,7 @@ class DeviceTables:
                 least[state] = UNKNOWN if found is None else found
             followed = tables.next != Ended.DEAD.value if self.gives_way else tables.allowed
             needed = np.where(followed, least[tables.next], np.int32(UNKNOWN))
-            # End-of-sequence is a class of its own, the last; it needs nothing more, also where nothing is left.
+            # The last class is end-of-sequence. It needs no further token, so it fits even if no token is left.
             needed[:, -1] = np.where(tables.allowed[:, -1], -UNKNOWN, UNKNOWN)
             self._needed = HostTable(needed)
         return self._needed
@@ -84,7 +84,7 @@ class _CompiledBatch(NamedTuple):
 
     Attributes:
         kernels: the compiled functions.
-        tables: the tables that they read.
+        tables: the tables that the functions read.
         masks: the masks by state. Records hold addresses, so a mask is stored here before its record.
     """
 
@@ -241,8 +241,9 @@ class ConstraintMemory:
     def allowed_within(self, node: StateNode, left: int) -> TokenSet | None:
         """The tokens after which the text can be completed in ``left`` tokens, the token and end-of-sequence included.
 
-        ``None`` if these are all that the state allows, because no token leads too far away. This is the one rule of
-        token limits on the host: processors apply it in masks, and a constraint inside a combinator in its token sets.
+        ``None`` if these are all that the state allows, because no token leads too far away. All limits on tokens on
+        the host follow this rule: processors apply it to masks, combinators to the token sets of a constraint inside
+        them.
         """
         if node.state in (self.finished, self.dead):
             return None

@@ -27,8 +27,8 @@ _FEWEST_COUNTED = 256
 class StopStrings(ConstraintProcessor):
     """After a stop string allow nothing but end-of-sequence, and say where the text ends.
 
-    Loops that end texts themselves put it at the end of a chain, and engine adapters that cut texts ask it for
-    its strings.
+    Loops that end texts themselves put this processor at the end of a chain. Engine adapters that cut texts ask
+    this processor for its strings.
 
     The state is a state of an Aho-Corasick automaton, or, after a match, the number of bytes to cut.
 

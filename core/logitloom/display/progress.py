@@ -32,8 +32,8 @@ def progress_bar(total: int, what: str, *, shown: bool | None = None) -> Iterato
     """A bar on standard error.
 
     Args:
-        total: how many there are.
-        what: their name, such as ``sequences``.
+        total: number of items.
+        what: the name of the items, such as ``sequences``.
         shown: whether to show it; by default in terminals and notebooks, if tqdm is installed.
 
     Yields:
@@ -64,7 +64,7 @@ def waiting(what: str) -> Iterator[None]:
     Another thread shows it, so the block may be a single call of a library. A block within a block is not shown.
 
     Args:
-        what: the name of what is waited for, such as ``compiling 'json'``.
+        what: the name of the task, such as ``compiling 'json'``.
 
     Example:
         >>> with waiting("compiling 'regex'"):

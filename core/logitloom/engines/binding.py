@@ -15,10 +15,10 @@ __all__ = ["DirectCall", "EngineAdapter", "bind"]
 class EngineAdapter(Protocol):
     """What an entry point of the group ``logitloom.engines`` names: a function that makes a chain ready for an engine.
 
-    The function has a parameter ``chain``. What else it takes (a model, a tokenizer, the name of a request) and what it
-    returns is what the engine needs: its processor object, its request parameters, or nothing where it registers the
-    chain. The function calls :func:`bind` first, so that a chain which the engine cannot run is refused with a
-    sentence.
+    The function has a parameter ``chain``. Its other parameters (a model, a tokenizer, the name of a request) and its
+    result depend on the engine: the result is the engine's processor object, its request parameters, or nothing if the
+    function registers the chain. The function calls :func:`bind` first, so that a chain which the engine cannot run is
+    refused with a sentence.
     """
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
@@ -34,8 +34,8 @@ class EngineAdapter(Protocol):
 class DirectCall(Protocol):
     """A function ``direct_call`` in the module of an adapter: it answers calls of chains given to the engine itself.
 
-    The function is optional. A chain that is called asks the plug-ins of imported engines, which are named as their
-    packages. The first answer that is not None wins.
+    The function is optional. A chain that is called asks the plug-in of each imported engine; an engine's plug-in has
+    the name of the engine's package. The first answer that is not None wins.
     """
 
     def __call__(self, chain: Chain, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
@@ -50,7 +50,7 @@ class DirectCall(Protocol):
             What the engine expects of its own processor; None if the engine would not call a processor so.
 
         Raises:
-            NeedsNotMet: the engine calls so, and its adapter must be used; the sentence names it.
+            NeedsNotMet: the engine makes such calls, but needs its adapter; the sentence names the adapter.
         """
         ...
 

@@ -98,7 +98,7 @@ def stop_strings(chain: Chain, *, kept: bool = False) -> list[str]:
 
     Args:
         chain: the processors.
-        kept: those that its texts end with, instead of those that its texts leave out.
+        kept: whether to list the strings that texts keep at their end, instead of the strings that texts leave out.
     """
     asked = (getattr(link.processor, "stop_strings", None) for link in chain.links)
     return [string for strings in asked if strings is not None for string in strings(kept)]

@@ -84,7 +84,7 @@ class Hypothesis:
         score: ``logprob / length ** length_penalty``.
         finish: why it ended.
         cut: with ``finish="stop"``: number of bytes at the end of its text that do not belong to it.
-        beginning: with several start sequences per prompt: the number of the one that it continues.
+        beginning: with several start sequences per prompt: the number of the start sequence that it continues.
     """
 
     tokens: tuple[int, ...]
@@ -122,7 +122,7 @@ class _Prompt:
     def add(
         self, line: list[int], total: float, step: int, settings: BeamSearch, finish: FinishReason, cut: int = 0
     ) -> None:
-        """Record a hypothesis that ended: the number of its start sequence, then its new tokens."""
+        """Record a hypothesis that ended; ``line`` is the number of its start sequence, then its new tokens."""
         beginning, *tokens = line
         score = _score(total, self.scored[beginning] + step, settings)
         self.finished.append(Hypothesis(tuple(tokens), total, score, finish, cut, beginning))
@@ -311,7 +311,7 @@ class _Search:
     def _best_candidates(self, logits: Array) -> list[list[_Continuation]]:
         """Per prompt the best possible continuations of all beams, best first.
 
-        There are so many that at least ``beams`` remain without the end-of-sequence tokens.
+        There are enough of them that at least ``beams`` remain without the end-of-sequence tokens.
         """
         backend, beams = self._model.backend, self._settings.beams
         wide = _wide(self._settings, self._stop_ids)

@@ -64,7 +64,7 @@ class Generated:
     healed: int = 0
 
     def _repr_html_(self) -> str:
-        """The text and its figures, as notebooks show them."""
+        """An HTML table of the text and its figures, for notebooks."""
         text = self.text if self.text is not None else " ".join(map(str, self.tokens))
         row = (self.prompt, self.sample, text, len(self.tokens), f"{self.logprob:.2f}", self.finish)
         return html_table(["prompt", "sample", "text", "tokens", "log-probability", "finish"], [row])
@@ -80,8 +80,8 @@ class Piece:
         text: the new text: whole characters only, without a suffix that may still be cut.
         finish: set on the last piece of a sequence.
         sampled: with ``record``: the distribution of each token, and of an end-of-sequence token at the end.
-        partial: the value that the text says so far, if a processor of the chain says what its texts mean (``json``,
-            ``tool_call``).
+        partial: the value that the text denotes so far, if a processor of the chain reads its texts as values
+            (``json``, ``tool_call``).
     """
 
     prompt: int

@@ -31,7 +31,7 @@ class Healed(NamedTuple):
 
     Attributes:
         prompts: the shortened prompts.
-        chain: the chain for them: its texts begin with the text that was removed from each prompt.
+        chain: the chain for the shortened prompts: each new text begins with the text removed from its prompt.
         removed: per prompt the ids that were removed from its end.
         texts: per prompt the text of the removed ids; the new text begins with it, perhaps in other tokens.
     """
@@ -132,8 +132,8 @@ def removed_tokens(prompt: Sequence[int], vocabulary: Vocabulary) -> int:
 
 
 def _healed(link: Link, name: str, options: dict[str, Any]) -> Link:
-    """The link with a constraint that begins where the whole prompt ends, in the processor of that name; other links
-    as they are.
+    """The link inside the processor ``name``, which begins the link's constraint where the whole prompt ends. A link
+    without a constraint is returned unchanged.
     """
     missing = object()
     constraint = getattr(link.processor, "constraint", missing)

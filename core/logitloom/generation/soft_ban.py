@@ -1,7 +1,7 @@
 """Soft bans: when a banned phrase is complete, the row goes back to its beginning and continues otherwise.
 
 A hard ban (``bad_words``) forbids the last token of a phrase, when its beginning is written already and the rest of the
-sentence expects it. Here the row returns to the token with which the phrase began, and another one is chosen there.
+sentence expects it. With a soft ban the row returns to the first token of the phrase, where another token is chosen.
 
 For each position that may still be part of a phrase, a row keeps the processed logits and the state of the chain, and
 can return there. The model's cache is cropped. Tokens are emitted when they cannot be taken back any more.
@@ -240,7 +240,7 @@ class _ReturningStep:
     def _chosen(
         self, processed: Array, logits: Array | None, seeds: Array, lengths: Sequence[int]
     ) -> list[tuple[int, float, tuple[Sampled, ...]]]:
-        """Per row the token, its log-probability and its record."""
+        """Per row the chosen token, its log-probability and its record."""
         backend = self.batch.context.backend
         at = backend.asarray(np.asarray(lengths, dtype=np.int32))
         tokens, scores = (backend.to_numpy(a).tolist() for a in self.sampler.choose(backend, processed, seeds, at))

@@ -349,7 +349,7 @@ class _SpeculativeStep:
             unguided=self.unguided,
             sequences=[self.sequences[row.number] for row in self.batch.rows],
             pending=[row.pending for row in self.batch.rows],
-            # A round adds one token more than it accepts.
+            # A round adds the accepted drafted tokens and one more token.
             limits=[self.back_off[row.number].limit(row.room - 1) for row in self.batch.rows],
             sampling=isinstance(self.sampler, Multinomial),
             seeds=self.batch.seeds,

@@ -21,8 +21,8 @@ class Installed(NamedTuple):
     """The entry points of all distributions.
 
     Attributes:
-        points: those that can be read, in the order of ``sys.path``; of a distribution that is found twice the first.
-        damage: name of a distribution, and a sentence that says what cannot be read there and what to do.
+        points: the readable ones, in the order of ``sys.path``; of a distribution found twice only the first counts.
+        damage: per damaged distribution its name, and a sentence with the unreadable part and the remedy.
     """
 
     points: tuple[EntryPoint, ...]

@@ -20,10 +20,10 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 def fingerprint_of(value: Any, what: str) -> str:
-    """Hex digest of a value: a processor, or what an option may be.
+    """Hex digest of a value: a processor, or the value of an option.
 
-    Objects count by their class and, in this order, their attribute ``fingerprint``, the fields of a dataclass, or
-    their attributes. Functions count by name and code, not by what they close over.
+    The digest of an object covers its class and the first of these that it has: an attribute ``fingerprint``, the
+    fields of a dataclass, other attributes. The digest of a function covers its name and code, not its closure.
 
     Args:
         value: anything.

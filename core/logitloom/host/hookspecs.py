@@ -39,8 +39,8 @@ class TextEnd(NamedTuple):
 
     Attributes:
         finished: the row must not go on.
-        hold: how many bytes at the end of what the row has written so far do not belong to its text (if it is
-            finished), or may turn out not to (a stream must not show them yet).
+        hold: number of bytes at the end of the row's output so far that do not belong to its text (if it is
+            finished), or may turn out not to belong to it (a stream must not show these bytes yet).
     """
 
     finished: bool
@@ -128,9 +128,9 @@ def branch_prompts(context: Context) -> list[list[list[int]]]:  # type: ignore[e
     """The prompts of the further branches of each sequence (guidance that declares several ``branches``).
 
     Asked once, at the start. The loop feeds all branches in one pass, each with its own prompt, and every accepted
-    token to all of them; ``process`` then gets ``[branches * rows, vocab]`` logits: first those of all rows after their
-    own prompts, then those of all rows after the prompts of the first further branch, and so on. What it returns has
-    one row of logits per sequence.
+    token to all of them. ``process`` then gets ``[branches * rows, vocab]`` logits: first the logits of all rows after
+    their own prompts, then the logits of all rows after the prompts of the first further branch, and so on.
+    ``process`` returns one row of logits per sequence.
 
     Args:
         context: as for :func:`init_state`.
@@ -183,8 +183,8 @@ def vocabulary_version(tokenizer: Any) -> Hashable | None:
         tokenizer: as for :func:`vocabulary`.
 
     Returns:
-        A value that differs whenever ``vocabulary`` would give something else for this object: its number of tokens,
-        the tokens that were added, its end-of-sequence ids. None to have the object read each time, and for
+        A value that changes whenever ``vocabulary`` would give another result for this object, such as its number of
+        tokens, its added tokens and its end-of-sequence ids. None to have the object read each time, and for
         tokenizers of another kind.
     """
 
@@ -195,7 +195,7 @@ def encode_text(tokenizer: Any, text: str) -> list[int] | None:
 
     Args:
         tokenizer: as for :func:`vocabulary`.
-        text: any text; the host asks with an empty one to find out whose tokenizer it is.
+        text: any text; the host passes an empty text to find the reader that knows the tokenizer.
 
     Returns:
         The ids, with the special tokens that the tokenizer puts around a text; None for tokenizers of another kind.
@@ -209,8 +209,8 @@ def encode_text(tokenizer: Any, text: str) -> list[int] | None:
 def constraint(vocabulary: Vocabulary, vocab_size: int) -> Any:
     """The constraint that the processor is (constraints; optional).
 
-    Combinators, decoding loops and engines that must know which tokens a processor allows ask for it, also where
-    another distribution has the processor. The processor's masks are those of the constraint, and it changes no other
+    Combinators, decoding loops and engines that must know which tokens a processor allows call this hook, also for
+    processors of other distributions. The processor's masks are those of the constraint, and it changes no other
     logits. In host memory the processor raises :class:`logitloom.errors.IllegalToken` for a row that was fed a token
     which the constraint does not allow, before it writes anything.
 

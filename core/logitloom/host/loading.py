@@ -44,7 +44,7 @@ class Guard(Protocol):
         ...
 
     def options(self, name: str, plugin: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The options to use for those that were given.
+        """The options to use in place of the given options.
 
         Raises:
             LogitloomError: if they may not be used.
@@ -54,7 +54,7 @@ class Guard(Protocol):
     def of_parts(self) -> Guard:
         """The guard of processors that no client names, because another processor makes them for itself.
 
-        Their names are allowed, and they are not counted. Limits of options hold.
+        Any name is allowed, and these processors are not counted. Limits of options hold.
         """
         ...
 
@@ -147,13 +147,13 @@ def is_interruption(error: BaseException) -> bool:
 def text_or_file(
     source: str | os.PathLike[str], kind: str, *, is_text: Callable[[str], bool], remedy: str
 ) -> tuple[str, str]:
-    """The text that an option gives, or that of the file which it names, and the file's suffix (else empty).
+    """The text of an option, or of the file that the option names, and the file's suffix (empty without a file).
 
     Options that hold a text or the name of a file are read here, so that a guard can rule files out.
 
     Args:
         source: a text, or a path.
-        kind: what it is, for messages: ``grammar``.
+        kind: the kind of text, for messages, such as ``grammar``.
         is_text: whether a text that is the name of no file is meant as a text.
         remedy: a sentence that says what to give.
 

@@ -229,7 +229,7 @@ def require(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> 
 
 
 def _instead(o: Option, value: Any) -> str:
-    """The remedy for one text where several are expected, and for a compiled pattern where its text is."""
+    """The remedy for one text in place of several texts, and for a compiled pattern in place of its text."""
     if isinstance(value, str) and o.type_text.startswith("tuple[str, ...]"):
         return f" Give a list: {[value[:40]]}."
     if isinstance(value, re.Pattern) and isinstance(value.pattern, str) and "str" in o.type_text:
@@ -304,7 +304,7 @@ _WHOLE = 1 << 31
 #: The largest 32-bit floating number, as logits are computed in.
 _LARGEST = float.fromhex("0x1.fffffep127")
 
-#: Values of these types are what they should be, which is all there is to do for most options.
+#: Types whose values need no conversion; most options have one of these types.
 _PLAIN = (bool, str)
 
 

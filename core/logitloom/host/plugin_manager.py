@@ -25,7 +25,7 @@ HOOKS: dict[str, tuple[str, ...]] = {
 }
 
 
-#: Hooks that several plug-ins are asked for, so that ``tryfirst`` and ``trylast`` mean something.
+#: Hooks that are called on several plug-ins, so that ``tryfirst`` and ``trylast`` have an effect.
 _ASKED_OF_SEVERAL = frozenset({"encode_text", "vocabulary"})
 
 #: Options of ``@hookimpl`` that cannot be honoured, with the reason and the remedy.
@@ -96,7 +96,7 @@ class PluginManager(pluggy.PluginManager):
         Args:
             plugin: an object whose methods are named like hooks.
             name: its name, for messages.
-            required: the hook without which it is no plug-in of its kind.
+            required: the hook that every plug-in of this kind implements.
 
         Raises:
             InvalidSignature: if an argument is not the hook's, a marked method is no hook (and not marked with
@@ -177,7 +177,7 @@ def _has_own(plugin: Any) -> bool:
 
 
 def _static_attributes(plugin: Any) -> dict[str, Any]:
-    """What the attributes of an object are without asking it: its properties may be costly, or fail."""
+    """The attributes of an object, read without evaluating its properties, which may be costly or fail."""
     found: dict[str, Any] = {}
     for owner in (*reversed(type(plugin).__mro__), *reversed(getattr(plugin, "__mro__", ())), plugin):
         found.update(getattr(owner, "__dict__", {}))

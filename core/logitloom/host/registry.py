@@ -72,7 +72,7 @@ GROUPS: dict[str, str] = {
     "kernels": "logitloom.kernels",
 }
 
-#: What an entry point of a kind names. The other kinds check that where they read tables and hooks.
+#: Kind -> description of the object that its entry points name. The readers of tables and hooks check other kinds.
 _NAMED: dict[str, str] = {
     "processors": "a processor class, a function of logits, or a configured object",
     "engines": "a function that makes a chain ready for an engine",
@@ -112,7 +112,7 @@ class PluginRecord:
         version: that distribution's version.
         value: where its code is, ``module:attribute``.
         missing: requirements of the plug-in's extra that are not installed.
-        extra: the distribution's extra that installs them.
+        extra: the distribution's extra that installs these requirements.
         interface: version of the plug-in interface that the distribution declares; 1 if it declares none.
         blocked: whether the environment blocks it.
     """
@@ -139,7 +139,7 @@ class PluginRecord:
 
     @property
     def remedy(self) -> str:
-        """What to type to install what is missing, or a version that fits; empty if nothing is."""
+        """The command that installs the missing requirements, or a version that fits; empty if none is needed."""
         if not self.fits:
             older = self.interface < min(INTERFACE_VERSIONS)
             return f"pip install --upgrade {self.distribution if older else BUILT_IN}"
@@ -160,7 +160,7 @@ def _entry_points(kind: str) -> dict[str, list[EntryPoint]]:
 
 @cache
 def _interface_of(distribution_name: str) -> int:
-    """The interface version that a distribution declares; 1 if it declares none, 0 if what it declares is none."""
+    """The interface version that a distribution declares; 1 if it declares none, 0 if the declaration is no version."""
     declared = [p.value for p in entry_points_of(INTERFACE_GROUP) if _distribution_of(p) == distribution_name]
     if not declared:
         return 1
@@ -312,7 +312,7 @@ def register(name: str, plugin: Any, *, kind: str = "processors", replace: bool 
 
     Raises:
         DuplicatePlugin: if the name is taken and ``replace`` is false.
-        UnknownPlugin: no plug-in can be loaded by such a name, or there is no such kind.
+        UnknownPlugin: the name is not valid for a plug-in, or there is no such kind.
     """
     _group(kind)
     problem = name_problem(instance(name, str, "name", UnknownPlugin))
@@ -381,13 +381,13 @@ def role(task: str) -> Role:
 
 
 def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
-    """Import the one plug-in of that name (``name`` or ``name@distribution``) and return what it points to.
+    """Import the plug-in of a name (``name`` or ``name@distribution``) and return its object.
 
     Raises:
         UnknownPlugin: no such name; with near matches and what to install.
         PluginBlocked: the name is blocked.
-        DuplicatePlugin: several distributions have it, none of them logitloom; both are named.
-        InterfaceMismatch: it was written for a version of the plug-in interface that this logitloom does not have.
+        DuplicatePlugin: several distributions have the name, none of them logitloom; the sentence lists them.
+        InterfaceMismatch: the plug-in declares a version of the plug-in interface that this logitloom does not have.
         PluginImportError: importing it failed; with the cause and what to install.
     """
     guard = rules().guard
@@ -505,7 +505,7 @@ def load_backend(library: str) -> Backend:
     """The backend for an array library, on its default device. Imports that library and no other.
 
     Raises:
-        BackendMissing: if there is none, or it declines.
+        BackendMissing: if the library has no backend, or its plug-in declines.
         PluginImportError: if the library is not installed; with what to install.
     """
     if not isinstance(library, str):
@@ -581,7 +581,7 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
 
     Args:
         tokenizer: a tokenizer object, a path that a reader knows, a Vocabulary (returned as it is), or an object whose
-            attribute ``vocabulary`` is one.
+            attribute ``vocabulary`` is a Vocabulary.
 
     Raises:
         VocabularyError: if no reader knows the tokenizer.

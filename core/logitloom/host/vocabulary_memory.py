@@ -1,4 +1,4 @@
-"""Vocabularies that were read from tokenizers in this process, so that each is read once."""
+"""Vocabularies that were read from tokenizers in this process, so that each tokenizer is read once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["VocabularyMemory"]
 
 
 class VocabularyMemory:
-    """What was read from which tokenizer, in which version of it.
+    """The vocabulary of each tokenizer object that was read, with the version of the tokenizer.
 
     A tokenizer is known by identity and held weakly: its entry ends with it. Vocabularies of equal content are one
     object, whatever tokenizers they were read from, because tables of constraints are kept per vocabulary.
@@ -34,14 +34,14 @@ class VocabularyMemory:
         self._by_content: weakref.WeakValueDictionary[Hashable, Vocabulary] = weakref.WeakValueDictionary()
 
     def get(self, tokenizer: Any, version: Hashable) -> Vocabulary | None:
-        """What was read from this very object when it had this version; else None."""
+        """The vocabulary that was read from this very object in this version; None if there is none."""
         entry = self._by_tokenizer.get(id(tokenizer))
         if entry is None or entry[0]() is not tokenizer or entry[1] != version:
             return None
         return entry[2]
 
     def keep(self, tokenizer: Any, version: Hashable, vocabulary: Vocabulary) -> Vocabulary:
-        """Remember what was read, and return it, or the vocabulary of equal content that is there already.
+        """Remember a vocabulary and return it; if one of equal content is remembered already, use that one instead.
 
         A tokenizer that cannot be held weakly is not remembered.
         """

@@ -210,9 +210,9 @@ class MaskKernels(Protocol):
             kinds, operands: the operations, those with tables first.
             tables: the address of the table of each operation that has one.
             tokens, count: address and number of columns of ``[rows, count] int32``: newly accepted tokens of each row,
-                which are entered into the tables first. Negative ones, and those beyond the row, are skipped.
-            ids, left: ``[rows, n]``: outputs, the tokens that are not -inf in the order of their ids, and their logits;
-                -1 and -inf behind them.
+                which are entered into the tables first. Negative ids, and ids beyond the row, are skipped.
+            ids, left: ``[rows, n]``: outputs, the ids whose logits are not -inf, in ascending order, and these logits;
+                then -1 and -inf.
 
         Returns:
             The largest number of tokens in a row; -1 if a row has a NaN, or if more than ``n`` logits of a row may be
@@ -275,7 +275,7 @@ _work = 0
 _looked = False
 _kernels: MaskKernels | None = None
 
-#: Returns the installed kernels; with True as its argument it waits for them.
+#: The function that returns the installed kernels; its argument is whether to wait until they are loaded.
 _load_kernels: Callable[[bool], MaskKernels | None] | None = None
 
 

@@ -86,7 +86,7 @@ class MaskRow:
         kind = ALLOWED if self.allowed else FORBIDDEN
         data: NDArray[Any] = self.ids
         if self.dense:
-            # Threads that pack the mask at once get one array, so no address outlives its memory.
+            # Threads that pack the mask at the same time get the same array, so no address outlives its array.
             kind, (data,) = DENSE, self._bounds.setdefault(None, (self._kept(),))
         else:
             _check_ids(data, self.vocab)
@@ -117,8 +117,8 @@ class MaskRow:
             forbidden: the element that stands for -inf.
 
         The smaller of a number and a bound is ``fmin``. With the bound -inf the result is -inf, for NaN too. With the
-        bound NaN the result is the number itself, to the bit (for +inf, -0.0 and NaN too). Narrow types, for which
-        there is no such instruction, take two passes over words.
+        bound NaN the result is the number itself, to the bit (for +inf, -0.0 and NaN too). Narrower dtypes, for which
+        there is no such instruction, take two passes over integer words.
         """
         bounds = self._bounds.get(before.dtype)
         if bounds is None:

@@ -1,1 +1,1 @@
-"""Rows: states as trees of rows, the format in which they travel, and files that are written whole."""
+"""Rows: states as row trees, the serialised format of states, and files that are written whole or not at all."""

@@ -63,7 +63,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file, or leave it as it was.
+    """Write a whole file; if writing fails, the old file stays as it was.
 
     Raises:
         WriteError: as :func:`replacing`.

@@ -132,9 +132,9 @@ class ArrayChecks(ProcessorSubject):
             raise AssertionError(str(error)) from error
 
     def test_compiled_equals_eager(self, backend: Backend, case: str) -> None:
-        """Inside the library's compiler a step gives what it gives outside, in one graph.
+        """A step compiled by the library, in one graph, gives the results of the eager step.
 
-        Where the library has no compiler, what a processor does for compiled loops is run as it is.
+        If the library has no compiler, the processor's code for compiled loops runs without compilation.
         Troubleshooting: a value of an array decides in Python (``if``, ``float``, ``np.asarray``); an array is made
         on the host in ``process`` (upload tables in ``init_state`` with a ``HostTable``). If the processor works on
         host objects, declare ``compilable = False``.

@@ -181,9 +181,9 @@ class DeclarationChecks(ProcessorSubject):
                     assert (after[before < least] == NEG_INF).all(), most + " a less likely one is left."
 
     def test_a_declared_operation_is_what_process_does(self, backend: Backend, case: str) -> None:
-        """A processor that declares an ``operation`` does just that to float32 logits, and to its table.
+        """A processor that declares an ``operation`` does just this operation to float32 logits, and to its table.
 
-        NumPy's views of another library's arrays give the same, for such a processor may be given those.
+        NumPy's views of another library's arrays give the same, for such a processor may be given these views.
 
         Troubleshooting: the definitions are in :func:`logitloom.testing.row_operations.operated` and ``entered``. A
         subclass that does something else declares an effect without one.
@@ -247,7 +247,7 @@ class DeclarationChecks(ProcessorSubject):
         return differs
 
     def test_forced_tokens_are_the_only_legal_ones(self, backend: Backend, case: str) -> None:
-        """Where ``forced_tokens`` tells a run, each of its tokens is the one that ``process`` allows.
+        """Each token of a run that ``forced_tokens`` returns is the only token that ``process`` allows.
 
         Troubleshooting: tell a shorter run, or ``[]``.
         """
@@ -284,7 +284,7 @@ class DeclarationChecks(ProcessorSubject):
         assert changed, f"With the options of case {case!r} nothing was changed in any story."
 
     def test_needs_are_declared(self, backend: Backend, case: str) -> None:
-        """With exactly what it declares in ``needs`` the processor runs, and its declarations are known ones.
+        """The processor runs with exactly the fields that it declares in ``needs``, and all its declarations are known.
 
         No name is nearly that of a hook or of a declaration.
         Troubleshooting: a field of the context is ``None`` unless ``needs`` asks for it.
@@ -470,7 +470,7 @@ def lines(count: int, width: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
 def _with_others(
     before: NDArray[np.float32], higher: bool, dice: np.random.Generator
 ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.bool_]]]:
-    """The logits with others in some places, and where they stay: at the most likely ones, or anywhere."""
+    """The logits with changed values in some columns, and a mask of the unchanged columns: the most likely, or any."""
     for part in (0.2, 0.6):
         if higher:
             least = np.quantile(np.where(before > NEG_INF, before, -1e9), 1.0 - part, axis=-1, keepdims=True)

@@ -13,7 +13,7 @@ from logitloom.arrays.backend import Array, Backend
 __all__ = ["FUNCTION_CHECKS", "OPERATOR_CHECKS"]
 
 Host = NDArray[Any]
-#: A sentence's beginning, what was found, and what must be; there int64 stands for any signed integer dtype.
+#: The beginning of a message, the result, and the expected result, whose int64 stands for any signed integer dtype.
 Compared = Iterator[tuple[str, Array, Any]]
 INF = float("inf")
 
@@ -30,7 +30,7 @@ M[2] = True
 DEEP = _dice.normal(size=(2, 3, 4, 5)).astype(np.float32)
 EMPTY = np.zeros((0, 6), dtype=np.float32)
 
-#: Logits have one of these; half types where the library has them.
+#: Dtypes of logits; a library may lack the half types.
 FLOATS = ("float32", "float16", "bfloat16")
 
 
@@ -39,7 +39,7 @@ def _float_dtypes(b: Backend) -> list[str]:
 
 
 def _rounded(b: Backend, host: Host, dtype: str) -> Host:
-    """The values as the dtype holds them, in float32; for float16 in that dtype, so that it is compared."""
+    """The values rounded to a dtype: a float16 array for float16, so that the dtype is compared; else float32."""
     return np.array(b.to_numpy(b.asarray(host, dtype)))
 
 
@@ -324,7 +324,7 @@ def _zeros(b: Backend) -> Compared:
     yield "zeros((0, 3), dtype=float32)", b.xp.zeros((0, 3), dtype=b.xp.float32), np.zeros((0, 3), np.float32)
 
 
-#: Function of :data:`logitloom.testing.array_namespace.FUNCTIONS` -> what it gives, compared.
+#: Function of :data:`logitloom.testing.array_namespace.FUNCTIONS` -> its results with the expected results.
 FUNCTION_CHECKS: dict[str, Callable[[Backend], Compared]] = {
     "abs": lambda b: (("abs", b.xp.abs(b.asarray(host)), np.abs(host)) for host in (X, I)),
     "all": lambda b: iter([("all(m, axis=-1)", b.xp.all(b.asarray(M), axis=-1), M.all(axis=-1))]),
@@ -447,7 +447,7 @@ def _attributes(b: Backend) -> Compared:
     yield "x.dtype == xp.int32", x.dtype == b.xp.int32, False
 
 
-#: Entry of :data:`logitloom.testing.array_namespace.OPERATORS` -> what it gives, compared.
+#: Entry of :data:`logitloom.testing.array_namespace.OPERATORS` -> its results with the expected results.
 OPERATOR_CHECKS: dict[str, Callable[[Backend], Compared]] = {
     "arithmetic": _arithmetic,
     "attributes": _attributes,

@@ -227,7 +227,7 @@ class RowChecks(ProcessorSubject):
         ``from_state_parts`` (see :mod:`.rows.tree_format`). An option that is an object needs a ``fingerprint``.
         """
         chain, other, stories = self.chain(case, backend), self.chain(case, backend), self.stories(case)[:ROWS]
-        # What the other chain has visited so far is not what this one has.
+        # The other chain has visited other states than this chain.
         self.alone(other, backend, self.stories(case)[-1])
         run = self.run(chain, backend, stories)
         for age in range(STEPS):

@@ -1,4 +1,4 @@
-"""The processor under test: what an author says about it, and the stories its rows go through."""
+"""The processor under test: its author's settings for the checks, and the stories of its rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from logitloom.vocabulary import Vocabulary
 #: Steps of a story, and after how many of them siblings part.
 STEPS, SHARED = 5, 2
 
-#: Results of one library for one row agree to this, in batches of any size, eager or compiled.
+#: The tolerance between results of one library for one row, in batches of any size, eager or compiled.
 TOLERANCE = 2e-5
 
 
 class ProcessorSubject(Conformance):
-    """What an author says about a processor; see :class:`logitloom.testing.ProcessorConformance`."""
+    """An author's settings for the checks of a processor; see :class:`logitloom.testing.ProcessorConformance`."""
 
     kind = "processors"
     _named_by = "processor"

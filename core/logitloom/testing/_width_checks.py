@@ -1,4 +1,4 @@
-"""A check with vocabularies as wide as real ones: ids that are computed in a type too small for them meet others."""
+"""A check with vocabularies of realistic width: ids that are computed in too small a type collide with other ids."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from logitloom.testing.stories import telling
 
 __all__ = ["WIDTHS", "WidthChecks"]
 
-#: bfloat16 and one byte hold the ids of neither exactly, float16 and two bytes not those of the second.
+#: bfloat16 and one byte cannot hold all ids of either width exactly, float16 and two bytes not those of the second.
 WIDTHS = (300, 70_000)
 
-#: Two ids each that are next to each other: where small types hold them, and (from the end) where they do not.
+#: Pairs of neighbouring ids: low ids, which small types hold, and high ids (from the end), which they do not hold.
 _LOW, _FROM_END = ((60, 61), (100, 101)), ((5, 4), (12, 11))
 
 
@@ -28,8 +28,8 @@ class WidthChecks(ProcessorSubject):
     _parameters = {"width": WIDTHS}  # noqa: RUF012 - read only
 
     def test_neighbouring_ids_of_wide_vocabularies_are_told_apart(self, case: str, width: int) -> None:
-        """Where a row that accepted one low id differs from one that accepted the next in these two columns alone, so
-        it is for high ids, in float32 and in float16.
+        """If the rows after two neighbouring low ids differ in the columns of these ids alone, the same holds for high
+        ids, in float32 and in float16.
 
         Troubleshooting: compute ids in int32, not in the dtype of the logits: ``backend.arange``, ``context.tokens``.
         float16 holds integers exactly up to 2,048, bfloat16 up to 256.
@@ -57,12 +57,12 @@ class WidthChecks(ProcessorSubject):
             pytest.skip("no token changes its own column alone, so nothing is told by ids")
 
     def _differing(self, chain: Chain, width: int, dtype: str, pair: tuple[int, int]) -> set[int]:
-        """The columns in which two rows differ that accepted one id each."""
+        """The columns in which a row after the first id differs from a row after the second id."""
         one, other = (self._after(chain, width, dtype, token) for token in pair)
         return set(np.flatnonzero((one != other) & ~(np.isnan(one) & np.isnan(other))).tolist())
 
     def _after(self, chain: Chain, width: int, dtype: str, token: int) -> NDArray[np.float64]:
-        """The logits of a row that accepted an id, ``[width]``; those that come in are the same for every id."""
+        """The logits of a row that accepted an id, ``[width]``; the incoming logits are the same for every id."""
         given = (np.random.default_rng(width).integers(-12, 12, (1, width)) / 4).astype(dtype)
         context = Context.start(given, prompt=[[1, 2]], seed=[7], max_length=self.max_length)
         _, state = chain.process(given.copy(), chain.init_state(context), context)

@@ -91,7 +91,7 @@ OPERATORS: dict[str, Entry] = {
                         "shape is a tuple of integers"),
 }  # fmt: skip
 
-#: Dtype -> what it is needed for. The names of half types may be missing; ``float64`` may name what no array has.
+#: Dtype -> its uses. The names of half types may be missing; ``float64`` may name a dtype that no array has.
 DTYPES: dict[str, str] = {
     "bool": "masks",
     "int32": "tokens, lengths and tables",

@@ -74,7 +74,7 @@ class BackendConformance(Conformance):
     # -- placement --------------------------------------------------------------------------------------
 
     def test_the_backend_knows_its_arrays(self, backend: Backend) -> None:
-        """Arrays it makes are of its library and device, and lead back to it."""
+        """Arrays of a backend are of its library and device, and ``backend_of`` finds the backend of an array."""
         array = backend.asarray(np.zeros((2, 3), dtype=np.float32))
         assert library_of(array) == backend.name, f"An array of {backend.name!r} is of {library_of(array)!r}."
         assert backend_of(array) is backend
@@ -245,7 +245,7 @@ class BackendConformance(Conformance):
                 assert not lost, f"With highest = {highest}, {len(lost)} survivors are missing."
 
     def test_the_border_of_a_mass_is_found(self, backend: Backend, dtype: str, batch: int) -> None:
-        """``mass_threshold`` is the largest key such that those at least as large have a mass; else -inf."""
+        """``mass_threshold`` is the largest key such that the keys at least as large have the given mass; else -inf."""
         x, plain = self._exact(backend, sample(batch), dtype)
         share = np.full(plain.shape, 1.0 / 64, dtype=np.float32)  # adds up exactly
         mass = backend.asarray(share)
@@ -417,7 +417,7 @@ class BackendConformance(Conformance):
     # -- donation, the agnostic version, NumPy, compilation -----------------------------------------------
 
     def test_donation_changes_no_value(self, backend: Backend, dtype: str, donating: str) -> None:
-        """An operation that may overwrite its first argument gives what it gives otherwise."""
+        """An operation gives the same values whether or not it may overwrite its first argument."""
         x, _ = self._exact(backend, sample(3), dtype)
         expected = host(backend, DONATING[donating](backend, backend.asarray, x, False))
         found = DONATING[donating](backend, backend.asarray, backend.asarray(sample(3), dtype), True)
@@ -494,7 +494,7 @@ class BackendConformance(Conformance):
             same(plain.astype(wide), expected.astype(wide), what, TOLERANCE["bfloat16" if half else "float32"])
 
     def _unchanged(self, backend: Backend, operation: Callable[[Array], Array], array: Array) -> Array:
-        """The result of an operation without donation, after checking that the array stayed what it was."""
+        """The result of an operation without donation, after checking that the input array is unchanged."""
         before = host(backend, array)
         result = operation(array)
         same(host(backend, array), before, "The input of an operation without donation, afterwards")

@@ -46,7 +46,7 @@ class CandidateConformance(Conformance):
     Attributes:
         candidates: the name of the plug-in, or its class.
         cases: label -> options.
-        chain: specifications of the processors beside which it drafts.
+        chain: specifications of the processors with which the target decodes.
         vocabulary: of the target.
 
     Override ``target`` for generators that need more of a model than its forward pass, and ``options`` for options that
@@ -88,7 +88,7 @@ class CandidateConformance(Conformance):
 
     def _prompts(self) -> list[list[int]]:
         dice = np.random.default_rng(3)
-        # Every other one repeats itself, so that looking up finds something.
+        # Every other prompt repeats itself, so that generators that look up earlier text find a draft.
         return [dice.integers(0, 8, 2 + i).tolist() * (1 + i % 2) for i in range(6)]
 
     def test_drafts_change_no_text(self, backend: Backend, case: str) -> None:

@@ -37,7 +37,7 @@ class Conformance:
 
     Attributes:
         backends: names of the backends to test on; None for all that are installed.
-        cases: label -> what one run of the checks is made with; its meaning is the suite's.
+        cases: label -> the input of one run of the checks; each suite defines its meaning.
     """
 
     backends: ClassVar[Sequence[str] | None] = None
@@ -104,7 +104,7 @@ class Conformance:
 
 
 def same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:
-    """Fail unless two host arrays agree, with a sentence that says what they are and where they first differ.
+    """Fail unless two host arrays agree; the message names the arrays and their first difference.
 
     Args:
         actual, expected: host arrays; -inf equals -inf, not-a-number equals nothing.

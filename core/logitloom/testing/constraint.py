@@ -27,7 +27,7 @@ class ConstraintConformance(Conformance):
     """Tests of one constraint with each of several options. Implement :meth:`constraint`.
 
     Attributes:
-        cases: label -> what :meth:`constraint` makes one of.
+        cases: label -> the input from which :meth:`constraint` makes a constraint.
         steps: tokens of a random walk.
         follows_only_allowed: whether ``advance`` takes no id that ``allowed`` lacks. Constraints that only watch, or
             that leave out tokens to make texts unambiguous, may follow more.
@@ -150,12 +150,12 @@ class ConstraintConformance(Conformance):
                     )  # fmt: skip
 
     def visited_elsewhere(self, constraint: Constraint) -> None:
-        """Visit states in an order of their own, so that whatever is counted is counted otherwise."""
+        """Visit states in another order, so that numbers given in the order of visits differ."""
         for seed in range(100, 103):
             list(self.walk(constraint, seed))
 
     def test_states_never_change(self, case: str) -> None:
-        """What a state allows is what it allowed before others were visited, and the start is always the start.
+        """The allowed tokens of a state, and the start state, stay the same when other states are visited.
 
         Troubleshooting: ``advance`` makes a new state, and ``allowed`` an array that nobody writes to later.
         """

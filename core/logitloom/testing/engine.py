@@ -1,4 +1,4 @@
-"""The suite for engine adapters: whatever an engine does with its rows, each gets what it gets alone."""
+"""The suite for engine adapters: whatever an engine does with its rows, each row gets the logits that it gets alone."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class EngineConformance(Conformance):
         raise NotImplementedError(f"{type(self).__name__} must define open(chain).")
 
     def _start(self) -> tuple[Callable[[list[list[int]]], None], list[list[int]], Any]:
-        """A function that makes one call and compares it, prompts for the rows, and dice."""
+        """A function that makes one call and compares its result, prompts for the rows, and a random generator."""
         call = self.open(processors.load(Follow(), debug=False))
         dice = np.random.default_rng(0)
         prompts = [[1 + row, 2, *range(3, 3 + row)] for row in range(self.rows)]

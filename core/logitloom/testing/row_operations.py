@@ -25,7 +25,7 @@ def operated(operation: RowOperation, x: NDArray[np.float32], table: NDArray[Any
     Args:
         operation: the operation.
         x: ``[rows, vocab]``.
-        table: ``[rows, vocab]``, if it goes by one.
+        table: ``[rows, vocab]``, if the operation has a table.
 
     Example:
         >>> operated(RowOperation(KEEP_HIGHEST, 1), np.array([[1.0, 3.0]], dtype=np.float32))
@@ -58,7 +58,7 @@ def entered(operation: RowOperation, table: NDArray[Any], tokens: NDArray[np.int
     """The table of an operation after newly accepted tokens.
 
     Args:
-        operation: one that goes by a table.
+        operation: an operation with a table.
         table: ``[rows, vocab]``.
         tokens: ``[rows, n]``; negative ones, and those beyond the row, are skipped.
 

@@ -1,4 +1,4 @@
-"""Stories: what a row goes through, and the logits that a model would give it. Functions of the row alone."""
+"""Stories: the accepted tokens of a row, and the logits that a model would give it. Functions of the row alone."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ KINDS = ("plain", "ties", "holes")
 
 @dataclass(frozen=True)
 class Story:
-    """What one row goes through.
+    """The prompt, the seed and the accepted tokens of one row.
 
     Attributes:
         prompt: its prompt.
         seed: its seed.
-        blocks: what it accepts in each step: no token, one or several; -1 stands for none.
+        blocks: the tokens that it accepts in each step: none, one or several; -1 stands for no token.
     """
 
     prompt: tuple[int, ...]
@@ -49,7 +49,7 @@ class Story:
 
 
 def siblings(stories: Sequence[Story], index: int, age: int) -> list[int]:
-    """The stories that are one with story ``index`` until its step ``age``, itself included."""
+    """The indices of the stories that equal story ``index`` before its step ``age``, itself included."""
     wanted = stories[index].until(age)
     return [i for i, story in enumerate(stories) if story.until(age) == wanted]
 
@@ -80,7 +80,7 @@ def logits_of(story: Story, vocab: int, branches: int = 1, kind: str = "plain") 
     """The logits after a story, ``[branches, vocab]`` float32: random, and a function of the story alone.
 
     Args:
-        story: what happened so far.
+        story: the story so far.
         vocab: the width.
         branches: how many rows of logits a sequence has.
         kind: ``plain``; with ``ties``; with ``holes`` (-inf at random, and never in the first place).

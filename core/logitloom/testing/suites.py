@@ -1,6 +1,6 @@
-"""Finding the suites that distributions bring for their plug-ins, and running them outside a test run of their own.
+"""Finding the suites of plug-ins, and running them outside the test runs of the plug-ins' distributions.
 
-A distribution brings its suites in a module ``conformance`` of the package that its plug-ins are in.
+A distribution has its suites in a module ``conformance`` of the package of its plug-ins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Failure:
         check: its name.
         backend: on which backend; empty if the check needs none.
         case: with which options; empty likewise.
-        message: what it said, with the notes of the chain: which processor, and when.
+        message: the error message, with the notes of the chain, which name the processor and the step.
         usually: what causes such a failure as a rule; empty if the check does not say.
     """
 
@@ -58,7 +58,7 @@ class Failure:
 
 @dataclass
 class Finding:
-    """What was found of one plug-in.
+    """The results of the checks of one plug-in.
 
     Attributes:
         kind, name, distribution, version: the plug-in.
@@ -142,7 +142,7 @@ def find(
 
 
 def _suites_of(record: PluginRecord) -> ModuleType:
-    """The module that brings the suites of a plug-in: ``conformance`` in its package, or the module that it is."""
+    """The module with the suites of a plug-in: ``conformance`` in its package, or the plug-in's single module."""
     package = importlib.import_module(record.value.partition(":")[0].partition(".")[0])
     name = f"{package.__name__}.conformance"
     if not hasattr(package, "__path__"):
@@ -211,7 +211,7 @@ def run(
 
 def _run_pytest(recorder: _CheckRecorder) -> None:
     with tempfile.TemporaryDirectory() as folder, _without_other_plugins():
-        # A name of its own: pytest would take a module of an earlier run for this one.
+        # A unique name: otherwise pytest would use the module of an earlier run.
         module = Path(folder) / f"test_{Path(folder).name}.py"
         module.write_text(
             "from logitloom.testing import suites\n\nglobals().update(suites.chosen())\n", encoding="utf-8"

@@ -58,7 +58,7 @@ class ToyModel:
     """A model adapter for tests; counts its forward passes in ``calls``.
 
     Args:
-        backend: where its logits are.
+        backend: the backend of its logits.
         vocab: columns of its logits.
         seed: of its tables.
         max_length: most tokens of a row.

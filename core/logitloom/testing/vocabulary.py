@@ -15,7 +15,7 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["VocabularyConformance", "surroundings"]
 
-# Bytes that may stand before a token that begins inside a character, and after one that ends inside one.
+# Bytes that may stand before a token that begins inside a character, and after a token that ends inside a character.
 _BEFORE = [
     b"", b"\xc3", b"\xe3", b"\xe3\x81", b"\xe0", b"\xed", b"\xf0", b"\xf0\x9f", b"\xf0\x9f\x98", b"\xf4", b"\xf4\x80",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from logitloom.contract import Constraint, Ended, State
 
 __all__ = ["AutomatonState", "StateNumbers"]
 
-#: Groups of bytes that are kept of one state.
+#: Most edges that are kept per state.
 _MOST_EDGES: Final = 24
 
 
@@ -23,9 +23,9 @@ class AutomatonState:
 
     Attributes:
         accepting: whether the text may end there.
-        edges: the bytes that may come next, as ranges of characters, and the number of the state to which they lead;
-            None where the states of the constraint have no numbers of their own.
-        more: how many edges there are beyond those that are kept.
+        edges: per next state the bytes that lead to it, as ranges of characters, and its number; None for the number
+            if the states of the constraint are not numbers.
+        more: number of further edges, which are not kept.
     """
 
     accepting: bool
@@ -34,7 +34,7 @@ class AutomatonState:
 
 
 class StateNumbers:
-    """The numbers of one constraint's states: their own where they are numbers, else by the order of the visits.
+    """Numbers of one constraint's states: the states themselves if they are numbers, else counted in order of visit.
 
     Args:
         constraint: it is asked about each state once.

@@ -1,4 +1,4 @@
-"""A row of logits as a distribution, and what one processor changed about it."""
+"""A row of logits as a distribution, and its change by one processor."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Change:
     """What one processor did to one row at one step.
 
     Attributes:
-        after: the distribution that it left.
+        after: the distribution after the processor.
         removed: how many ids it took out (from above -inf to -inf).
-        mass: the probability that those had before.
+        mass: the probability that the removed ids had before.
         shift: total variation distance between the distributions before and after, 0 to 1.
         seconds: time that it took for all rows of the batch together.
-        state: number of its automaton's state, if it has one (-1 dead, -2 finished).
+        state: number of the constraint's state, if the processor is a constraint (-1 dead, -2 finished).
     """
 
     after: Distribution
@@ -53,14 +53,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ChosenToken:
-    """How likely the token was that a row took at a step.
+    """How likely the token was that a row accepted at a step.
 
     Attributes:
         token: its id.
-        logprob: its log-probability after the chain (natural logarithm); -inf for one that the chain had forbidden.
-        logprob_before: that in what the model gave.
-        rank: its rank among the tokens after the chain, 1 for the most likely; those that tie share the best rank.
-        rank_before: that in what the model gave.
+        logprob: its log-probability after the chain (natural logarithm); -inf for a token that the chain had forbidden.
+        logprob_before: its log-probability before the chain.
+        rank: its rank among the tokens after the chain, 1 for the most likely; tied tokens share the best rank.
+        rank_before: its rank before the chain.
     """
 
     token: int
@@ -91,7 +91,7 @@ def probabilities(logits: Row) -> Row:
 
 
 def described(logits: Row, p: Row, count: int) -> Distribution:
-    """The distribution of ``[vocab]`` logits whose probabilities are known, with so many of its top ids."""
+    """The distribution of ``[vocab]`` logits with the probabilities ``p``, with at most ``count`` of its top ids."""
     positive = p[p > 0]
     legal = int((logits > NEG_INF).sum())
     count = min(count, len(p))
@@ -102,7 +102,7 @@ def described(logits: Row, p: Row, count: int) -> Distribution:
 
 
 def changed(before: Row, after: Row, p: Row, q: Row, count: int, seconds: float, state: int | None) -> Change:
-    """What became of one row: logits before and after, with their probabilities."""
+    """The change of one row, from its logits before and after a processor and their probabilities."""
     removed = (before > NEG_INF) & ~(after > NEG_INF)
     return Change(
         after=described(after, q, count),

@@ -37,13 +37,13 @@ def write(record: StepTree, path: Path, beside: StepTree | None = None) -> None:
     """Write the page.
 
     Args:
-        record: what it shows.
+        record: the record to show.
         path: the file.
         beside: another run to compare with.
 
     Raises:
         OptionError: as :func:`check_target`.
-        WriteError: the page cannot be written; one that was there before is unchanged.
+        WriteError: the page cannot be written; an existing file is unchanged.
     """
     check_target(path)
     template = resources.files("logitloom.trace").joinpath("page.html").read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def _choice(choice: ChosenToken | None) -> list[Any] | None:
 def _tokens(
     record: StepTree, steps: Any, sequences: list[TracedSequence], others: dict[int, list[list[int]]]
 ) -> dict[int, str]:
-    """What each id that occurs stands for."""
+    """The text of each id that occurs."""
     ids = {i for step in steps for d in (step.before, *(c.after for c in step.changes)) for i, _ in d.top}
     ids |= {i for sequence in sequences for each in (sequence.leading, *sequence.chosen) for i in each}
     ids |= {i for lists in others.values() for each in lists for i in each}
@@ -143,7 +143,7 @@ def _shown(record: StepTree, token: int) -> str:
 
 
 def _automata(record: StepTree, steps: Iterable[Step]) -> dict[str, dict[int, Any]]:
-    """Per processor that is a constraint the states that were visited, with the bytes that lead on from them."""
+    """Per constraint of the chain, the states visited at these steps, with the bytes that lead on from each state."""
     steps = list(steps)
     found: dict[str, dict[int, Any]] = {}
     for index, name in enumerate(record.labels):

@@ -23,7 +23,7 @@ from logitloom.rows.tree import Rows
 __all__ = ["RecordedChain"]
 
 _LABEL: Final = "record"
-#: Steps whose distributions are kept until the token that was chosen from them is known, and what they may take.
+#: Most steps, and most bytes, of the distributions that are kept until the tokens chosen from them are known.
 _MOST_STEPS: Final = 64
 _MOST_BYTES: Final = 256 << 20
 
@@ -31,12 +31,12 @@ _MOST_BYTES: Final = 256 << 20
 class RecordedChain(Chain):
     """A chain that also records of each token its log-probability after the chain and before the chain, and more.
 
-    A recorded chain gives the very logits of the chain that it was made of, and goes into any engine's adapter. What
-    was recorded so far belongs to the rows of its state, so rows may be reordered, duplicated, rolled back and dropped.
-    An engine's own temperature and truncations come after the chain, and are not part of what is recorded.
+    A recorded chain gives the very logits of the chain that it was made of, and goes into any engine's adapter. The
+    record so far belongs to the rows of the chain's state, so rows may be reordered, duplicated, rolled back and
+    dropped. An engine's own temperature and truncations come after the chain, and are not part of the record.
 
     Args:
-        chain: what to record; it stays as it is.
+        chain: the chain to record; it is not changed.
         limit: how many steps of rows are remembered.
         first: what counts of a row that is processed several times without a new token: the first distribution, as a
             row that has ended may wait for others; or the last, as an engine may show a prompt piece by piece.
@@ -81,27 +81,27 @@ class RecordedChain(Chain):
         return again, (self._recorded,)
 
     def process(self, logits: Array, state: ChainState, context: Context) -> tuple[Array, ChainState]:
-        """As :meth:`Chain.process`; the logits are left as they are, also where they may be overwritten."""
+        """As :meth:`Chain.process`; the given logits are not overwritten, even if they are donated."""
         processed, after = super().process(logits, state, context.with_fields(donate=False, pool=None))
         before, out = (logits[None], processed[None]) if logits.ndim == 1 else (logits, processed)
         rows = self._recorder.opened(context.backend, before, out, after.processors[-1])
         return processed, self.state(after.position, (*after.processors[:-1], rows))
 
     def replay(self, tokens: Sequence[Sequence[int]], context: Context) -> ChainState:
-        """As :meth:`Chain.replay`; what replayed tokens were chosen from is not known."""
+        """As :meth:`Chain.replay`; the distributions of replayed tokens are not known."""
         state = super().replay(tokens, context)
         rows = Rows(row._replace(step=_NONE) for row in state.processors[-1])
         return self.state(state.position, (*state.processors[:-1], rows))
 
     def sampled(self, tokens: Sequence[int], *, prompt: Sequence[int] | None = None) -> tuple[Sampled | None, ...]:
-        """What each token of a text was chosen from; None where that is not known.
+        """The record of the distribution from which each token of a text was chosen; None if it is not known.
 
         Nothing is known of tokens that a row was rebuilt from (after preemption), that an engine showed several at a
         time, or that are older than the record's limit.
 
         Args:
             tokens: of the text, without its prompt; an end-of-sequence token may be among them.
-            prompt: tells texts of several prompts apart that begin alike; default: that of the newest.
+            prompt: tells texts of several prompts apart that begin alike; default: the prompt of the newest.
 
         Raises:
             NeedsNotMet: nothing is known of such a text.
@@ -111,7 +111,7 @@ class RecordedChain(Chain):
 
 
 class _AcceptedTokens(NamedTuple):
-    """Tokens that a row accepted: the last of them, and those before it."""
+    """Tokens that a row accepted, as a linked list: the last token, and the list of the tokens before it."""
 
     before: _AcceptedTokens | None
     token: int
@@ -131,7 +131,7 @@ _NONE: Final = -1
 
 
 class _DistributionRecorder(Processor):
-    """Stands last in the chain. What distributions were is kept beside the states, for a bounded number of steps."""
+    """The last processor of the chain. It keeps distributions outside the states, for a bounded number of steps."""
 
     stage = "warp"
     effect = Effect("forbids", keeps=("order", "last"))
@@ -232,7 +232,7 @@ class _DistributionRecorder(Processor):
 
 
 def _tokens(text: _AcceptedTokens | None) -> Iterator[_AcceptedTokens]:
-    """The last token, and those before it."""
+    """The tokens, from the last one to the first."""
     while text is not None:
         yield text
         text = text.before

@@ -1,4 +1,4 @@
-"""The tree of steps of a generation: one branch per row, and the sequences that came of it."""
+"""The tree of steps of a generation: one branch per row, and the generated sequences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Origin", "Step", "StepTree", "TracedSequence"]
 
 Origin = Literal["sampled", "forced", "drafted"]
 
-#: So many steps at least keep their probabilities until their token is known.
+#: Least number of steps that keep their probabilities until their token is known.
 _LEAST_OPEN: Final = 32
 
 
@@ -56,13 +56,12 @@ class TracedSequence:
         name: for people.
         prompt: ids of the prompt.
         steps: of the record, in order.
-        chosen: per step, the tokens that the row accepted after it: one that was sampled or drafted, then those
-            that were forced.
-        origins: per step and token, where it came from.
+        chosen: per step, the tokens that the row accepted after it: a sampled or drafted token, then forced tokens.
+        origins: per step, the origin of each of these tokens.
         choices: per step how likely the first token after it was; None if nothing was chosen, or it is no longer known.
         leading: tokens that were forced before the first step.
         finish: why it ended, if it did.
-        text: what it wrote, if a vocabulary is known.
+        text: the generated text, if a vocabulary is known.
     """
 
     name: str
@@ -79,8 +78,7 @@ class TracedSequence:
 class StepTree:
     """The steps that a traced chain saw, as a tree.
 
-    Drafts that were rejected and beams that were given up are branches that no sequence
-    goes along.
+    Rejected drafts and abandoned beams are branches that belong to no sequence.
 
     Args:
         labels: the processors' labels, in order.
@@ -88,7 +86,7 @@ class StepTree:
 
     Attributes:
         vocabulary: what the ids stand for, if it is known.
-        steps: all steps kept, each before those that follow it.
+        steps: all kept steps, each step before its successors.
         missed: how many steps there were beyond the limit.
         prompts: ids per row.
         automata: of the processors that are constraints, by label: the states that were visited, by number.
@@ -163,7 +161,7 @@ class StepTree:
     # -- sequences -------------------------------------------------------------------------------------
 
     def attach(self, generated: Iterable[Generated] | Generated) -> None:
-        """Tell which sequences came of it, so that the last choices and rejected branches are known.
+        """Attach the generated sequences, so that the last choices and rejected branches are known.
 
         Args:
             generated: what a :class:`logitloom.generation.Generator` returned, or one of its sequences.
@@ -186,7 +184,7 @@ class StepTree:
 
     @property
     def sequences(self) -> list[TracedSequence]:
-        """The attached sequences; else one per row, along the branch that its last steps followed."""
+        """The attached sequences; without them one sequence per leaf of the tree, along the path to the leaf."""
         if self._attached:
             return list(self._attached)
         parents = {step.parent for step in self.steps}
@@ -238,7 +236,7 @@ class StepTree:
         leading = path[0].accepted
         ends = [*itertools.accumulate(len(step.accepted) for step in path), len(tokens)]
         spans = list(itertools.pairwise(ends))
-        # Unless it was told: what a row accepts at once is one sampled token and those that were forced after it.
+        # Without recorded origins: the tokens accepted in one step are one sampled token and forced tokens after it.
         firsts = {begin for begin, _ in spans}
         known: list[Origin] = ["sampled" if position in firsts else "forced" for position in range(len(tokens))]
         if origins is not None and len(origins) >= len(tokens):

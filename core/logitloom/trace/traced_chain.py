@@ -35,7 +35,7 @@ class TracedChain(Chain):
     is a tree. Values are copied to the host at every step, and one chain records one thread's work.
 
     Args:
-        chain: what to record; it stays as it is.
+        chain: the chain to record; it is not changed.
         top: how many of the most probable ids to keep per distribution.
         limit: steps of rows to keep; what comes later is counted and not kept.
 
@@ -94,7 +94,8 @@ class _StepRecorder(Processor):
 
     def __init__(self, record: Record, processors: dict[str, Any], top: int, branches: int) -> None:
         self.record, self.processors, self.top, self.branches_in = record, processors, top, branches
-        #: Of the step that is going on: per row the logits so far and their probabilities, and what became of them.
+        #: Of the current step, per row: the logits so far and their probabilities; below, the model's distribution and
+        #: probabilities, and the changes.
         self._rows: list[tuple[NDArray[Any], NDArray[Any]]] = []
         self._first: list[Distribution] = []
         self._given: list[NDArray[Any]] = []
@@ -132,7 +133,7 @@ class _StepRecorder(Processor):
         return logits, backend.asarray(np.asarray(numbers, dtype=np.int32))
 
     def watching(self, step: Step, link: Link, index: int) -> Step:
-        """The step of one processor of the chain, recording what it changes."""
+        """The step of one processor of the chain, with a record of its changes."""
 
         def watched(logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
             if index == 0:

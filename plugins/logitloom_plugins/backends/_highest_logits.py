@@ -24,7 +24,7 @@ _LEAST_BLOCK: Final = 4
 _LARGEST_BLOCK: Final = 64
 #: At most twice the wanted ids and this many more are listed: ties, and other ids above the bound.
 _MORE: Final = 64
-#: From this vocabulary size on rows are processed one by one, so that each pass finds the row in the cache.
+#: Least vocabulary size at which rows are processed one at a time, so that each pass finds the row in the cache.
 _WIDE: Final = 1 << 15
 
 

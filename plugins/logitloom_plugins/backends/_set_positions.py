@@ -11,7 +11,7 @@ __all__ = ["set_positions", "set_tokens", "spread_positions"]
 
 #: One word in so many may be set for the words to be looked through first: beyond, NumPy's own search is faster.
 _SPARSE: Final = 8
-#: Up to this many tokens, writing one by one is faster than writing all at once.
+#: Largest number of tokens for which writing one at a time is faster than writing all at once.
 _FEW: Final = 8
 
 
@@ -60,7 +60,7 @@ def spread_positions(values: NDArray[Any], ids: NDArray[Any], vocab: int) -> tup
 
     Args:
         values: ``[rows, n]``.
-        ids: ``[rows, n]``, -1 where there is none, which a single row does not have.
+        ids: ``[rows, n]``, -1 where there is no id; a single row has no -1.
         vocab: of the rows.
     """
     if len(ids) == 1:

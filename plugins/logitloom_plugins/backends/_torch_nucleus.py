@@ -1,9 +1,9 @@
 """The border of the nucleus as a Triton kernel, for PyTorch tensors on a device that Triton compiles for.
 
-One program finds the border of one row. A token that has less than its share of the mass outside of the nucleus is
-outside, so the program packs the other tokens and halves the range of these tokens' logits until one logit is left. A
-sort of the vocabulary costs several times as much. Sums have one order, so a row has the same border in every batch.
-Where there is no device, the tests run the kernel by Triton's interpreter.
+One Triton program finds the border of one row. A token whose mass is less than the mass outside of the nucleus divided
+by the vocabulary size is outside, so the program packs the other tokens and halves the range of these tokens' logits
+until one logit is left. A sort of the vocabulary costs several times as much. Sums have one order, so a row has the
+same border in every batch. Where there is no device, the tests run the kernel by Triton's interpreter.
 """
 
 from __future__ import annotations

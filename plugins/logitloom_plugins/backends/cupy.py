@@ -20,7 +20,7 @@ from logitloom.arrays.backend import NEG_INF
 
 __all__ = ["CupyBackend", "CupyPlugin"]
 
-#: Functions of the array API that make arrays from nothing; each backend binds them to its device.
+#: Creation functions of the array API; each backend binds them to its device.
 _CREATION = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 
 

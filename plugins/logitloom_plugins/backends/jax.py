@@ -149,12 +149,12 @@ class JaxBackend(Backend):
         return _gather(x, index)
 
     def add_at(self, x: Array, tokens: Array, value: float, donate: bool = False) -> Array:
-        """One scatter that drops what lies outside."""
+        """One scatter, which drops indices that are out of bounds."""
         del donate
         return _add_at(x, tokens, value)
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
-        """One scatter that drops what lies outside."""
+        """One scatter, which drops indices that are out of bounds."""
         del donate
         return _set_at(x, tokens, value)
 
@@ -163,7 +163,7 @@ class JaxBackend(Backend):
         return x.at[:, columns].set(value)
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
-        """One scatter that drops what lies outside."""
+        """One scatter, which drops indices that are out of bounds."""
         del donate
         return _write_at(x, index, values)
 

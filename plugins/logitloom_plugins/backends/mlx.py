@@ -1,8 +1,8 @@
 """MLX backend: Apple silicon, CUDA and CPU.
 
-Arrays of MLX are values and its memory is shared by all devices, so there is one backend, and donation changes
-nothing (MLX reuses the memory of arrays that nobody holds by itself). Execution is lazy. The tests
-have run on MLX's CPU build alone; it has never run on Apple silicon or CUDA.
+Arrays of MLX are values, and all devices share MLX's memory. So there is one backend, and donation changes nothing (MLX
+itself reuses the memory of unreferenced arrays). Execution is lazy. The tests have run on MLX's CPU build alone; it has
+never run on Apple silicon or CUDA.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class MlxBackend(Backend):
         return mx.sort(x, axis=-1)[..., ::-1]
 
     def argsort_descending(self, x: Array) -> Array:
-        """The stable sort of the negated values. Signed, so that -1 can stand beside the result."""
+        """The stable sort of the negated values. The indices are signed, so that -1 can stand among them."""
         return mx.argsort(-x, axis=-1).astype(mx.int32)
 
     def kth_largest(self, x: Array, k: int) -> Array:

@@ -56,7 +56,7 @@ class NumpyBackend(Backend):
         return copy
 
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
-        """One pass, over the mask alone where that is empty if ``x`` is donated."""
+        """One pass, which reads only the mask if ``x`` is donated and the mask is empty."""
         if not donate:
             return np.where(mask, x.dtype.type(value), x)
         np.copyto(x, value, where=mask)

@@ -1,9 +1,9 @@
 """PyTorch backend: CPU, CUDA and whatever else PyTorch runs on.
 
-No operation waits for the device: there is no boolean indexing, no ``nonzero`` and no ``item``, except on the
-CPU, where there is nothing to wait for. Logits that require gradients keep them: nothing is written into such a tensor,
-donated or not. Thresholds that are only compared with carry none. Where there
-is no device, the tests take PyTorch's device ``meta`` for one.
+No operation waits for the device: there is no boolean indexing, no ``nonzero`` and no ``item``, except on the CPU,
+where there is nothing to wait for. Logits that require gradients keep their gradients: nothing is written into such a
+tensor, even if it is donated. Thresholds that are only compared with carry no gradients. On machines without an
+accelerator, the tests use PyTorch's device ``meta`` instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from logitloom_plugins.backends.numpy import NumpyBackend
 
 __all__ = ["TorchBackend", "TorchPlugin"]
 
-#: Functions of the array API that make arrays from nothing; each backend binds them to its device.
+#: Creation functions of the array API; each backend binds them to its device.
 _CREATION = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 
 #: Dtypes that NumPy sorts many times faster than PyTorch does on the CPU.
@@ -194,7 +194,7 @@ class TorchBackend(Backend):
         return torch.where(dead, value, result) if result.requires_grad else result.masked_fill_(dead, value)
 
     def sort_descending(self, x: Array) -> Array:
-        """The native sort; on the CPU NumPy's, which is vectorised, where it has the dtype."""
+        """The native sort; on the CPU, NumPy's vectorised sort for the dtypes that it supports."""
         if self.on_host and x.dtype in _NUMPY_SORTS and not _traced() and not x.requires_grad:
             ascending = np.sort(x.numpy(), axis=-1)
             return torch.from_numpy(np.ascontiguousarray(ascending[..., ::-1]))
@@ -404,7 +404,7 @@ class TorchBackend(Backend):
         x = logits
         dtype = x.dtype
         narrow = dtype is torch.bfloat16
-        # Nothing compiles this, so there is no need to ask whether something does.
+        # This method is never compiled, so it need not ask whether a compiler runs.
         donate = donate and (not x.is_inference() or torch.is_inference_mode_enabled())
         forbidden = _BFLOAT16_NEG_INF if narrow else NEG_INF
         if pool is not None and _use_count is not None:
@@ -546,7 +546,7 @@ def _listed(x: Array) -> NDArray[Any]:
 
 
 def _unwrapped(x: Array) -> Array:
-    """The tensor beneath those that ``grad``, ``jvp`` and the like of ``torch.func`` make of it."""
+    """The tensor inside the wrappers of ``grad``, ``jvp`` and similar transforms of ``torch.func``."""
     while _transform() is not None and torch._C._functorch.is_gradtrackingtensor(x):
         x = torch._C._functorch.get_unwrapped(x)
     return x

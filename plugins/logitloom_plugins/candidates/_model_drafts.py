@@ -18,7 +18,7 @@ from logitloom.rows.tree import Rows
 
 __all__ = ["DraftOptions", "Followed", "ModelDrafts", "ModelState", "forward_shared"]
 
-#: Sets the draws of drafted tokens apart from those that accept or replace them.
+#: The random stream of drafted tokens, apart from the streams that accept or replace them.
 DRAFT_STREAM = 0xD12AF7
 
 
@@ -27,7 +27,7 @@ class Followed(NamedTuple):
 
     Attributes:
         seen: how many of the row's tokens its cache stands for.
-        base: how many tokens of its own those were, before it drafted.
+        base: how many of the drafting model's own ids its cache held for these tokens, before it drafted.
         confidences: the probability of each token of the draft that is being verified.
     """
 
@@ -181,7 +181,7 @@ class ModelDrafts(DraftOptions):
         return Drafts(tokens, probs if request.sampling else None), ModelState(cache, followed, state.policies)
 
     def _fed(self, state: ModelState, request: DraftRequest, capacity: int) -> tuple[list[list[int]], list[int]]:
-        """Per row the tokens that the model has not read yet, and how many it may draft; none of both where it cannot.
+        """Per row the tokens that the model has not read yet, and how many it may draft; no tokens and 0 if it cannot.
 
         Args:
             state: as in :meth:`propose`.
@@ -202,7 +202,7 @@ class ModelDrafts(DraftOptions):
         return fresh, limits
 
     def update(self, state: ModelState, accepted: Sequence[int]) -> ModelState:
-        """Forget what was rejected, and learn from it."""
+        """Remove the rejected tokens from the cache, and update the policies."""
         held = state.cache.lengths
         kept = np.asarray(
             [min(f.base + n, int(h)) for f, n, h in zip(state.followed, accepted, held, strict=True)], dtype=np.int32
@@ -214,7 +214,7 @@ class ModelDrafts(DraftOptions):
 
 
 def forward_shared(model: ModelAdapter, feed: Sequence[Sequence[int]], cache: Cache) -> tuple[Array, Cache]:
-    """One pass over new tokens; rows that begin alike (the samples of one prompt) are computed once."""
+    """One pass over new tokens; with an empty cache, equal rows (the samples of one prompt) are computed once."""
     if not cache.lengths.any():
         rows = [tuple(row) for row in feed]
         unique = list(dict.fromkeys(rows))

@@ -1,4 +1,4 @@
-"""Following a text from one tokenizer into another: re-encode a window, and find where it joins known tokens."""
+"""Translating a text between tokenizers: re-encode a window of the text, and find where it joins the known tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def join(known: Sequence[int], encoded: Sequence[int]) -> Join | None:
 
     Args:
         known: the last ids of the text so far.
-        encoded: the ids of a window that begins in that text and goes on beyond it.
+        encoded: the ids of a window that begins inside the text so far and extends beyond its end.
 
     Returns:
         None if no id is in both.

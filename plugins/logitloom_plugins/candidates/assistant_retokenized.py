@@ -54,8 +54,8 @@ class AssistantRetokenized(DraftOptions):
 
     New text is encoded for the assistant together with a few tokens before it, and joined to the ids it has read
     along the longest diagonal of equal ids; its draft comes back the same way. The assistant drafts its most likely
-    tokens, so a draft is accepted where it is what the target chooses; that holds for sampling, too. The assistant
-    knows nothing of the target's processors.
+    tokens. A drafted token is accepted if the target chooses the same token, also when sampling. The assistant knows
+    nothing of the target's processors.
 
     References:
         J. Mamou et al., "Universal assisted generation: faster decoding with any assistant model", 2024.

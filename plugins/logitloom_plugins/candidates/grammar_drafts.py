@@ -24,8 +24,8 @@ class GrammarDrafts(Configured):
 
     Where every legal token is the beginning of one longest legal token, the text that follows is forced although the
     tokens are not: after ``{`` a schema may leave only ``"na``, ``"name`` and ``"name":``. The longest is drafted, or
-    what the tokenizer would write; the model still decides. (Where one token alone is legal, the loop takes
-    it without asking.)
+    what the tokenizer would write; the model still decides. (If only one token is legal, the loop takes
+    it without running the model.)
 
     Works with every constraint, whatever engine it runs on, since the processors themselves are asked; a row costs
     one step of the constraints per drafted token.

@@ -18,7 +18,8 @@ class NgramCache(Configured):
     """Draft token by token what most often followed the last n-gram, in the row's own text and in a given corpus.
 
     Longer n-grams go before shorter ones, the row's own text before the corpus, and of equally frequent tokens the
-    one seen last is taken. A round counts what was accepted since the last one, so it costs what that one gave.
+    one seen last is taken. A round counts the tokens accepted since the previous round, so its cost is
+    proportional to the number of these tokens.
 
     Example:
         >>> cache = NgramCache(max_ngram=2, corpus=((1, 2, 3), (9, 2, 4), (9, 2, 4)))
@@ -39,7 +40,7 @@ class NgramCache(Configured):
         object.__setattr__(self, "_corpus", table)
 
     def init_state(self, context: Context) -> Rows:
-        """Per row, the counts of its text so far."""
+        """Empty counts for each row."""
         return Rows([_Counts(self.min_ngram, self.max_ngram)] * context.batch)
 
     def propose(self, state: Rows, request: DraftRequest) -> tuple[Drafts, Rows]:
@@ -92,7 +93,7 @@ class _Counts:
         self._owner: list[object] = [self]
 
     def with_text(self, text: Sequence[int], start: int) -> _Counts:
-        """The counts with those of ``text[start:]``, where what stands before is counted already."""
+        """These counts together with the counts of ``text[start:]``; ``text[:start]`` is counted already."""
         if start == len(text) and start:
             return self
         grown = _Counts(self.shortest, self.longest)

@@ -75,7 +75,7 @@ class PromptLookup(Configured):
 
 
 def occurrences(sequence: NDArray[np.int32], n: int) -> NDArray[np.intp]:
-    """Where the last ``n`` tokens of a sequence stand earlier in it (they may overlap): ascending starts."""
+    """The ascending start positions of earlier occurrences of a sequence's last ``n`` tokens; they may overlap."""
     count = len(sequence) - n
     found = np.ones(count, dtype=bool)
     for offset in range(n):

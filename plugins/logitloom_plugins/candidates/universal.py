@@ -156,7 +156,10 @@ class Universal(ModelDrafts):
         return translation(context.vocabulary, own, context.vocab_size, self.model.vocab_size)
 
     def unseen(self, sequence: Sequence[int], seen: int, context: Context) -> list[int]:
-        """New tokens one by one where the assistant has them, else through their text."""
+        """The assistant's ids of the new tokens: the counterpart of a token, or ids that spell a token without one.
+
+        A tokenizer, if there is one, encodes the whole sequence at first.
+        """
         assert context.vocabulary is not None
         known, target = self.translation(context), context.vocabulary
         encoder: TextEncoder | None = self.__dict__["_encoder"]

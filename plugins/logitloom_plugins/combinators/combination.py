@@ -36,7 +36,8 @@ Tags = dict[int, tuple[int, tuple[int, ...]]]
 
 _NO_IDS: Final = nothing().ids
 _NOWHERE: Final[States] = frozenset()
-#: Up to so many tokens that complete a string, or begin with its rest, are read one by one. One walk finds more tokens.
+#: If at most this many tokens complete a string, or begin with the rest of one, they are read one by one. Otherwise one
+#: walk of all tokens finds them.
 _FEW_CROSSING: Final = 512
 
 
@@ -44,7 +45,7 @@ class Combination(Constraint):
     """The exact constraint of a text whose sections have a constraint each.
 
     The constraint of a section gives the tokens that stay inside the section. This class adds the tokens that cross the
-    border of a section: a walk finds them among the tokens in which a string that ends the section begins.
+    border of a section. A walk finds these tokens among the tokens in which a string that ends the section begins.
 
     Args:
         parts: the sections, with the automata of the constraints.
@@ -173,7 +174,7 @@ class Combination(Constraint):
             ended += [after for found in whole.values() for after in found]
         found = frozenset(ended)
         if not found and any(automaton._text_end(config).finished for config in state):
-            # The text has ended, but the engine continues to generate. Count the bytes that do not belong to it.
+            # The text has ended, but the engine continues to generate. Count the bytes that do not belong to the text.
             found = frozenset(
                 SectionConfiguration(config.section, hold=end.hold + len(text))
                 for config in state
@@ -338,8 +339,8 @@ class Combination(Constraint):
         return self._distances.after(_configs(state))
 
     def allowed_within(self, state: State, most: int) -> TokenSet | None:
-        """In free text, and by the constraints of sections that find such tokens together; where a section ends, one
-        by one.
+        """The tokens of free text are found together, as are the tokens of constraints that find them together; tokens
+        that end a section are checked one by one.
         """
         return self._within((_configs(state), most))
 
@@ -400,12 +401,12 @@ class Combination(Constraint):
     def _find_crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
         """The tokens that complete a string that ends free text, the states after them, and per token a state's index.
 
-        Special tokens that are strings, or parts of them, are not among them: see :meth:`special_tokens`.
+        Special tokens that write a string or a part of a string are not included: see :meth:`special_tokens`.
         """
         part = self._automaton.parts[config.section]
         ids = self._completing(config, part)
         if len(ids) > _FEW_CROSSING and self._texts.every_byte:
-            # One walk of all tokens reads the beginnings that many of them share.
+            # One walk of all tokens reads each shared prefix only once.
             crosses = np.zeros(self.vocab_size, dtype=bool)
             crosses[ids] = True
             walked, states, which = self.successors(config)
@@ -425,7 +426,7 @@ class Combination(Constraint):
 
     @staticmethod
     def _found_in(config: SectionConfiguration, part: SectionAutomaton, text: bytes) -> tuple[int, bytes]:
-        """The string that a text completes first in free text, and what follows it in the text."""
+        """The string that a text completes first in free text, by number, and the rest of the text after it."""
         assert part.matcher is not None
         assert config.node is not None
         node = config.node
@@ -436,8 +437,8 @@ class Combination(Constraint):
         return -1, text
 
     def _find_settled(self, state: States) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
-        """Where only one reading is followed, the tokens in which a string may end a section, the states after them (or
-        no readings), and per token a state's index: all readings together decide about these tokens.
+        """If only one reading is followed: the tokens in which a string may end a section, the states after them (empty
+        after a forbidden token), and per token a state's index. All readings together decide about these tokens.
         """
         automaton, found, special = self._automaton, list[NDArray[np.int32]](), set[int]()
         for config in state if automaton.decided else ():
@@ -503,7 +504,7 @@ class Combination(Constraint):
         rest = part.exits[config.exit][0][config.written :]
         longer = self._texts.range_of(rest)
         if longer.stop - longer.start > _FEW_CROSSING and self._texts.every_byte:
-            # One walk of all tokens leaves out what many of them begin with.
+            # One walk of all tokens reads each shared prefix only once.
             ids = self._lifted.allowed(frozenset({config})).listed(self.vocab_size).tolist()
         else:
             texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
@@ -516,7 +517,7 @@ class Combination(Constraint):
         return selected(ids)
 
     def _leading_on(self, config: SectionConfiguration, texts: Iterable[bytes]) -> Iterator[bytes]:
-        """Of some texts of tokens those that continue a begun string; what several begin with is read once."""
+        """The given texts of tokens that continue a begun string; a prefix that several texts share is read once."""
         automaton, before = self._automaton, b""
         #: The configurations after each beginning of a text, as far as there are any.
         after: list[States] = [frozenset({config})]
@@ -621,7 +622,7 @@ class Combination(Constraint):
         return not members.allowed or len(members.ids) > 0
 
     def forced_pieces(self, state: States) -> TokenSet | None:
-        """The longest tokens that continue a forced string, where it must be written with them; ``None`` elsewhere."""
+        """The longest tokens that continue a forced string; ``None`` if shorter tokens or other texts are allowed."""
         if not self.longest:
             return None
         ids: set[int] = set()

@@ -29,8 +29,8 @@ class CombinatorState(NamedTuple):
 
     Attributes:
         states: the states of the combination of the constraints.
-        others: the states of the other processors, one entry per section that has such processors. Rows outside the
-            section have the initial state.
+        others: the states of the processors that are not constraints, one entry per section that has such processors.
+            Rows outside the section have the initial state.
         first: the initial states of the other processors, for the next time that the section begins.
     """
 
@@ -43,8 +43,8 @@ class Combinator(ConstraintProcessor):
     """A processor made of sections; derive from it and implement :meth:`sections`.
 
     The constraints of all sections form one exact constraint: a token is allowed if the whole text can still be
-    completed after it. A section with restricting constraints ends with one of its strings wherever its own text may
-    end. If the string could also belong to that text, both readings are followed. Other sections end with the first
+    completed after it. A section with restricting constraints ends with one of its strings, wherever its inner text
+    may end. If the string could also belong to this text, both readings are followed. Other sections end with the first
     occurrence of a string. Strings are found in generated text only, also across token borders. A token may contain the
     end of one section and the beginning of the next.
 
@@ -69,7 +69,7 @@ class Combinator(ConstraintProcessor):
             _sections=sections, _others=others, _skeleton=None, _is_included=False, _begins_later=False
         )
         if others:
-            # The combinator is not a constraint, so it does not have the hooks of one.
+            # The combinator is then not a constraint, so it does not have the hooks of a constraint.
             own = type(self)  # messages name the combinator
             named = type(
                 own.__name__, (_SectionConstraints,), {"__module__": own.__module__, "__qualname__": own.__qualname__}
@@ -129,11 +129,11 @@ class Combinator(ConstraintProcessor):
             constraints.check_vocabulary(vocabulary)
 
     def within_another(self, *, later: bool) -> Self:
-        """The combinator for a section of another one, whose constraint includes the constraints of both.
+        """The combinator for a section of an outer combinator, whose constraint includes the constraints of both.
 
-        The other one forbids what this one forbids, and it alone knows the token limit and which bytes belong to the
-        string that ends the section. So what is returned has no limit and no mask; it follows its text, in which such
-        bytes belong to no section.
+        The outer combinator forbids all tokens that this one forbids, and it alone knows the token limit and which
+        bytes belong to the string that ends the section. So the returned combinator has no limit and no mask. It only
+        follows its text, in which such bytes belong to no section.
 
         Args:
             later: whether the section begins after generated text, so that the first section does not depend on the
@@ -260,7 +260,7 @@ class Combinator(ConstraintProcessor):
         return found
 
     def text_end(self, state: Any, context: Context) -> list[TextEnd] | None:
-        """Per row where the processors of its section end the text; ``None`` if none of them ends texts."""
+        """Per row where the processors of the row's section end the text; ``None`` if no processor ends texts."""
         skeleton = self.__dict__["_skeleton"]
         if skeleton is None:
             return super().text_end(state, context)

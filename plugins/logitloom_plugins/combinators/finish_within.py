@@ -75,7 +75,7 @@ class FinishWithin(Constraint):
         return self.inner.start(), self.tokens
 
     def advance(self, state: State, token: int) -> State | None:
-        """Where the inner constraint goes, if there is an end within the tokens that are left then."""
+        """The state after a token; ``None`` if it is forbidden, or the text cannot end within the tokens then left."""
         inner, left = _parts(state)
         after = self.inner.advance(inner, token)
         if after is None:

@@ -80,9 +80,9 @@ class Inner:
     """The processors of one section of a combinator.
 
     A processor that implements the hook ``constraint`` is a constraint. The text of the section satisfies all
-    constraints of the section. The other processors form a chain that runs on the rows that are in the section. Of
-    the generated tokens this chain sees those of its section only, behind the prompt. A combinator with processors that
-    are not constraints is both.
+    constraints of the section. The other processors form a chain that runs on the rows that are in the section. This
+    chain sees the prompt, and of the generated tokens only the tokens of its section. A combinator with processors
+    that are not constraints is both.
 
     Args:
         given: as for :func:`specs_of`.
@@ -145,10 +145,10 @@ class Inner:
         return together
 
     def _intersection(self, found: list[Constraint]) -> Constraint:
-        """The texts that satisfy all constraints, in their longest tokens if that is asked of one of them.
+        """The intersection of the constraints, in longest tokens if one of the processors asks for longest tokens.
 
         Raises:
-            LogitloomError: if there are none, or one of the constraints cannot be combined with others.
+            LogitloomError: if no text satisfies all constraints, or one of them cannot be combined with others.
         """
         for one, processor, label in zip(found, self.constraints, self._labels, strict=True):
             if at_tokens(one.automaton()):
@@ -281,9 +281,9 @@ class Inner:
 
 
 class SharedInners:
-    """The processors of the sections of one combinator: sections that ask for equal ones share them.
+    """The processors of the sections of one combinator: sections with equal processors share one :class:`Inner`.
 
-    So they share their constraints, and what these remember.
+    Such sections share the constraints, and the memory of the constraints.
 
     Args:
         owner: name of the combinator, for messages.
@@ -291,8 +291,8 @@ class SharedInners:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        #: By the processors as JSON, in which the identity stands for what is no plain data. It is kept here too, so
-        #: that nothing else gets the same identity.
+        #: By the processors as JSON, in which the identity of an object stands for data that JSON cannot write. The
+        #: given processors are kept, too, so that no other object gets the same identity.
         self._made: dict[str, tuple[Any, Inner]] = {}
 
     def of(self, given: Any) -> Inner:

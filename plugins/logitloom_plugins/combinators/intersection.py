@@ -38,8 +38,8 @@ class Intersection(LiftedAutomaton):
         subject = f"constraints in one part of {owner!r}"
         both = IntersectedAutomaton(automata, subject)
         super().__init__(both, first.vocabulary, first.vocab_size)
-        #: The constraint whose completions complete all texts, if there is one: then no state that all constraints can
-        #: enter is a dead end, so a token is allowed if each constraint allows it.
+        #: The constraint whose completions complete every tuple of states, if there is one. Then no state that all
+        #: constraints can enter is a dead end, so a token is allowed if each constraint allows the token.
         self._completing: LiftedAutomaton | None = None
         lifts = all(type(one) in (TokenAutomaton, LiftedAutomaton) for one in constraints)
         if lifts and both.completing is not None and token_texts(first.vocabulary).every_byte:
@@ -58,7 +58,7 @@ class Intersection(LiftedAutomaton):
         return None if None in after else tuple(after)
 
     def allowed_within(self, state: State, most: int) -> TokenSet | None:
-        """By the constraint whose completions complete all texts, if it finds such tokens together."""
+        """As the constraint whose completions complete every tuple of states finds them; else as in the base class."""
         if self._completing is None:
             return super().allowed_within(state, most)
         sets = list[TokenSet]()
@@ -70,7 +70,7 @@ class Intersection(LiftedAutomaton):
         return reduce(partial(intersection, size=self.vocab_size), sets)
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """By the constraint whose completions complete all texts."""
+        """As told by the constraint whose completions complete every tuple of states, if there is one."""
         if self._completing is None:
             return super().least_after(state)
         parts = _states(state)

@@ -37,7 +37,7 @@ class Section:
         after: number of the section that follows a spent budget, if there are no exits.
         may_end: whether the text may end in the section (if the inner constraints also allow it).
         ends: whether only end-of-sequence is allowed.
-        follows: numbers of sections that may begin without a string, where the text of this one may end.
+        follows: numbers of sections that may begin without a string, wherever the text of this section may end.
 
     Example:
         A forced text is a section with a budget of 0 tokens: ``Section(exits=(Exit("</think>", 2),), budget=0)``.

@@ -235,7 +235,7 @@ class Distances:
         return ids, np.array([self._after_all(state) for state in states], dtype=np.int64).take(which)
 
     def _one_within(self, config: SectionConfiguration, kept: TokenSet | None, most: int) -> TokenSet:
-        """The tokens of one configuration that fit; ``kept`` are those of :meth:`_inner_within`."""
+        """The tokens of one configuration that fit the limit; ``kept`` is the result of :meth:`_inner_within`."""
         combination = self._combination
         size = combination.vocab_size
         if kept is None:
@@ -304,12 +304,12 @@ class Distances:
         return self.least(state) if state else _FORBIDDEN
 
     def _apart(self, config: SectionConfiguration) -> set[int]:
-        """The tokens that are read one by one: those of special tokens, and the next ones of begun strings."""
+        """The tokens that are read one by one: special tokens of strings, and the next tokens of begun strings."""
         return {*self._combination.special_tokens(config), *self._next_pieces(config)}
 
     def _across(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int64], set[int]]:
-        """The tokens in which a string that ends the section of a configuration begins, or in which free text ends, the
-        tokens needed after each, and the tokens that are read one by one.
+        """The tokens in which a string that ends the section begins, or in which free text ends; how many tokens are
+        needed after each of them; and the tokens that are read one by one.
         """
         others = self._apart(config)
         if self._constraints[config.section] is None and config.node is not None:

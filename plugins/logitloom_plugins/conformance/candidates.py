@@ -20,7 +20,7 @@ class _Letters:
         self._ids = {text: i for i, text in enumerate(vocabulary.token_bytes) if len(text) == 1}
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the letters that it knows."""
+        """The ids of the letters that the tokenizer knows."""
         return [self._ids[bytes([byte])] for byte in text.encode() if bytes([byte]) in self._ids]
 
 

@@ -11,7 +11,7 @@ import pytest
 from logitloom import Vocabulary
 from logitloom_plugins.conformance.processors import AB, ConstraintProcessorConformance
 
-#: Single bytes, so that everything can be written.
+#: A vocabulary of single bytes, so that every text can be written.
 BYTES = Vocabulary([b"", *(bytes([byte]) for byte in range(256))], eos=[0], name="bytes")
 
 

@@ -24,7 +24,7 @@ LETTERS = Vocabulary(
     eos=[EOS], name="letters",
 )  # fmt: skip
 
-#: Small, so that random rows soon write what is looked for.
+#: A small vocabulary, so that random rows soon write the texts that processors look for.
 AB = Vocabulary([b"", b"a", b"b", b"ab", b"1"], eos=[EOS], name="ab")
 
 
@@ -54,7 +54,7 @@ class GuidanceConformance(ProcessorConformance):
     prompt_lengths = (4, 1, 3, 2)
 
     def model(self, backend: Backend) -> ToyModel:
-        """The one whose second branch is run."""
+        """The toy model that runs the second branch."""
         return ToyModel(backend, vocab=self.vocab_size, max_length=96)
 
 
@@ -144,7 +144,7 @@ class TestDola(GuidanceConformance):
     cases = {"one": {"layers": [1], "alpha": 0.3}, "farthest": {"layers": [1, 2], "alpha": 0.2}}
 
     def model(self, backend: Backend) -> ToyModel:
-        """The one whose early layers are run."""
+        """The toy model whose early layers are run."""
         return _LayeredToy(backend, vocab=self.vocab_size, max_length=96)
 
 
@@ -156,7 +156,7 @@ class TestDry(ProcessorConformance):
     }
 
     def choose(self, allowed: Sequence[int], dice: np.random.Generator) -> int:
-        """Few different tokens, so that runs repeat."""
+        """One of few different tokens, so that runs of tokens repeat."""
         return int(dice.choice([token for token in allowed if token < 3] or allowed))
 
 
@@ -349,7 +349,7 @@ class TestStopRepetition(ConstraintProcessorConformance):
     cases = {"all stay": {"times": 3, "longest": 4}, "one stays": {"times": 2, "shortest": 2, "longest": 3, "keep": 1}}
 
     def choose(self, allowed: Sequence[int], dice: np.random.Generator) -> int:
-        """Mostly the first token that writes something, so that texts repeat themselves."""
+        """Mostly the first allowed token that writes text, so that texts repeat themselves."""
         writing = [token for token in allowed if token < AB.size and AB.token_bytes[token]]
         return writing[0] if writing and dice.random() < 0.8 else super().choose(allowed, dice)
 
@@ -437,7 +437,7 @@ class TestWhisperTimestamps(ProcessorConformance):
     }
 
     def choose(self, allowed: Sequence[int], dice: np.random.Generator) -> int:
-        """Early time stamps, so that there are later ones."""
+        """One of the first allowed ids, so that later time stamps remain possible."""
         return int(dice.choice(allowed[:6]))
 
 

@@ -37,7 +37,7 @@ def _byte_pairs() -> Any:
 
 
 def _pieces() -> bytes:
-    """A SentencePiece model: pieces, with bytes for what they lack."""
+    """The bytes of a SentencePiece model with byte fallback."""
     library = pytest.importorskip("sentencepiece", reason="needs the package sentencepiece")
     model = io.BytesIO()
     library.SentencePieceTrainer.train(
@@ -184,7 +184,7 @@ class TestSentencepiece(VocabularyConformance):
     reader = "sentencepiece"
 
     def tokenizer(self) -> Any:
-        """Pieces with bytes for what they lack."""
+        """A SentencePiece model with byte fallback."""
         library = pytest.importorskip("sentencepiece", reason="needs the package sentencepiece")
         return library.SentencePieceProcessor(model_proto=_pieces())
 

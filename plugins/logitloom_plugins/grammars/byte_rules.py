@@ -299,7 +299,7 @@ class ByteRules:
         return rest
 
     def _backwards(self) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
-        """By position the positions before it and the rules that begin with it, and by rule where it is named."""
+        """By position the positions before it and the rules that begin with it; by rule the positions that name it."""
         before: list[list[int]] = [[] for _ in self.mask]
         for position in self._outside():
             for each in self.follow[position]:

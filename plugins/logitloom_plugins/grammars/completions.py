@@ -63,8 +63,8 @@ class TokenCompletions:
         self._states: dict[TokensRead, State | None] = {NOTHING_READ: self._texts.start()}
         #: By state and the identity of listed ids: inside a string each token leads to the same state.
         self._most: dict[tuple[State, int], int] = self._texts.memory.table("most after")
-        #: By the identity of listed ids what one of them opens at most. The ids are kept here, so that no other array
-        #: gets the same identity.
+        #: By the identity of an array of ids, the array and the most bytes by which one of the ids makes the shortest
+        #: completion longer. The array is kept here, so that no other array gets the same identity.
         self._grown: dict[int, tuple[NDArray[np.int32], int]] = self._texts.memory.table("growth of token sets")
         #: By state and the identity of listed ids the ids and the fewest tokens after each.
         self._found: dict[tuple[State, int], _Members] = self._texts.memory.table("least after")
@@ -142,7 +142,7 @@ class TokenCompletions:
         return self._growth_of_texts(pairs, np.cumsum(length) - length)
 
     def _growth_of_texts(self, pairs: NDArray[np.uint16], begin: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The same for texts that stand one after the other, by pairs of their bytes."""
+        """The same for consecutive texts, which are given as pairs of neighbouring bytes."""
         growth = self._rules.growth
         assert growth is not None
         if not len(begin):

@@ -107,7 +107,7 @@ class ContextFreeGrammar:
 
     @cached_property
     def users(self) -> dict[str, list[str]]:
-        """For each rule that is named the rules that name it."""
+        """For each rule that is referenced, the rules that reference it."""
         users: dict[str, list[str]] = {}
         for name, named in self.named.items():
             for used in named:
@@ -224,7 +224,7 @@ def pruned(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
         name = waiting.pop()
         if name not in reached:
             reached[name] = cut(grammar.rules[name]) or RuleChoice(())
-            # What both grammars remember of their rules is found once where nothing is cut.
+            # An unchanged rule has the references that the grammar already knows, and an unchanged grammar is returned.
             is_same = reached[name] is grammar.rules[name]
             waiting += grammar.named[name] if is_same else references(reached[name])
             same += is_same
@@ -287,7 +287,7 @@ def unnested(grammar: ContextFreeGrammar) -> ContextFreeGrammar:
 
 
 def recursive(grammar: ContextFreeGrammar) -> frozenset[str]:
-    """Rules that contain themselves, or a rule that does."""
+    """Rules that contain themselves, directly or not, and rules that contain such a rule."""
     return frozenset(grammar.rules) - frozenset(_outside_circles(grammar))
 
 
@@ -331,7 +331,7 @@ def naming_depth(grammar: ContextFreeGrammar) -> int:
 
 
 def _outside_circles(grammar: ContextFreeGrammar) -> list[str]:
-    """Rules that take no part in recursion; each rule stands after the rules that it names."""
+    """Rules that do not lead to recursion; each rule comes after the rules that it names."""
     left, users = {name: len(named) for name, named in grammar.named.items()}, grammar.users
     outside = [name for name, count in left.items() if not count]
     for name in outside:

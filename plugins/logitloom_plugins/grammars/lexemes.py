@@ -1,4 +1,4 @@
-"""A context-free grammar cut into lexemes, so that a lexer which always takes the longest match changes nothing.
+"""A context-free grammar cut into lexemes so that a lexer that always takes the longest match reads the same language.
 
 Engines with a lexer are fast because most of a text is read by an automaton, but they read another language: in
 ``[a-z]* "end"`` the longest match of the first part eats the ``end``. Here regular parts become lexemes as large as
@@ -132,7 +132,7 @@ class _Cutting:
 
     Args:
         grammar: the grammar.
-        circles: its rules that contain themselves.
+        circles: the rules of the grammar that :func:`recursive` finds.
         cut: the parts to cut.
         compiled: automata of lexemes, which the attempts share.
         tracker: the budget tracker.
@@ -239,7 +239,7 @@ class _Cutting:
     # --- which lexemes are too long ------------------------------------------------------------------------------
 
     def too_long(self) -> set[Node]:
-        """The lexemes to cut: those that are too large, or else those in whose texts another lexeme may end earlier."""
+        """The lexemes to cut: too large lexemes, or, without such, lexemes in whose texts another may end earlier."""
         large: set[Node] = {
             node for node in self.lexemes if not isinstance(node, Chars) and self._size(node, {}) > _LARGEST
         }
@@ -271,7 +271,7 @@ class _Cutting:
         """Per lexeme the lexemes that may come next, and the lexemes that may come first in a text, as bits."""
         firsts = self._firsts()
         after: dict[str | int, int] = dict.fromkeys([*self.rules, *range(len(self.lexemes))], 0)
-        #: By rule what can end its texts: what follows the rule follows these rules and lexemes, too.
+        #: Per rule the rules and lexemes that can end its texts: whatever follows the rule follows them, too.
         ends: dict[str, list[str | int]] = {name: [] for name in self.rules}
 
         def spread(node: Lexical, then: int, ends_of: list[str | int] | None) -> None:

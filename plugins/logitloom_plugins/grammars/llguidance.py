@@ -117,8 +117,8 @@ class LLGuidance:
             UnsupportedGrammar: with line, column, and the engine's own words.
         """
         whole = text if start == "start" else f"{text}\nstart: {start}"
-        # The directive is appended, so that lines keep their numbers; a text with a directive of its own keeps that
-        # directive.
+        # The directive is appended, so that line numbers stay the same. A text with a directive of its own gets no
+        # other directive.
         if not _DIRECTIVE.search(text):
             whole += '\n%llguidance {"no_forcing": true}'
         grammar = self._checked(whole, text, max_items)
@@ -134,7 +134,7 @@ class LLGuidance:
 
         Args:
             whole: the text for the engine.
-            text: the part of it that the user has written, which comes first.
+            text: the beginning of ``whole``, which the user has written.
             max_items: the most items of the parser in one step.
         """
         grammar: str = llguidance.LLMatcher.grammar_from_lark(whole)
@@ -302,8 +302,8 @@ class _LLGuidanceConstraint(MatcherConstraint):
     def go_back(self, matcher: Any, count: int) -> bool:
         if not matcher.rollback(count):
             return False
-        # The engine remembers what it found at the bytes that it forgets, and takes it for what it finds at others of
-        # the same places, until it computes a mask.
+        # The engine keeps the results that it cached for the removed bytes, and uses them for other bytes at the same
+        # positions, until it computes a mask.
         nothing = np.empty(self.words, dtype=np.int32)
         matcher.unsafe_compute_mask_ptr(nothing.__array_interface__["data"][0], nothing.nbytes)
         return not matcher.is_error()
@@ -326,7 +326,7 @@ class _LLGuidanceConstraint(MatcherConstraint):
         return given_up
 
     def less_work(self, state: TokensRead, matcher: Any) -> TokenSet:
-        """The tokens of one byte that may come next. A grammar whose first mask is given up is refused."""
+        """The allowed tokens that consist of one byte. A grammar whose first mask is given up is refused."""
         found = None if state.before is None or self.vocabulary is _bytes() else self._single_bytes(state)
         if found is None:
             raise self._refusal(matcher) or AssertionError("A matcher that gives a mask up says why.")

@@ -1,9 +1,9 @@
 """Constraints over the matchers of a grammar engine: the state is the tokens, the matcher is a cached value.
 
 A matcher of an engine changes when it reads a token, exists in one process only, and cannot be compared. So it is no
-state. The state is the sequence of tokens (:class:`TokensRead`). A text that grows token by token is read by one
-matcher, which is remembered under each state that it goes through. Another matcher is made where a state is asked for
-that its matcher has left: a copy that goes back.
+state. The state is the sequence of tokens (:class:`TokensRead`). One matcher reads a text that grows token by
+token, and is stored under each state that it goes through. For a state that the stored matcher has already left, a copy
+of this matcher is made and goes back to the state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLACE_BYTES: Final = 320
 
 
 class _Reader:
-    """A matcher, and the states that the matcher went through since it was made: the last one is its state now."""
+    """A matcher, and the states that the matcher went through since it was made; the last state is the current one."""
 
     __slots__ = ("matcher", "places")
 
@@ -124,11 +124,11 @@ class MatcherConstraint(Constraint):
 
     @abstractmethod
     def copied(self, matcher: Any) -> Any:
-        """A copy that shares nothing that changes."""
+        """A copy: reading or going back with one matcher does not change the other matcher."""
 
     @abstractmethod
     def read(self, matcher: Any, tokens: Sequence[int]) -> bool:
-        """Let a matcher read tokens with text; ``False`` if they are not allowed. One that is not changes nothing."""
+        """Let a matcher read tokens with text; ``False`` if they are not allowed. A forbidden token changes nothing."""
 
     @abstractmethod
     def go_back(self, matcher: Any, count: int) -> bool:
@@ -226,7 +226,7 @@ class MatcherConstraint(Constraint):
         return TokenSet(True, np.union1d(some.ids, self._completions.towards_end(state)).astype(np.int32))
 
     def _start_anew(self) -> None:
-        """Drop all matchers: one that has failed is of no more use, nor are those that share its lexer."""
+        """Drop all matchers: a failed matcher is of no more use, nor are the matchers that share its lexer."""
         self._first = None
         self.forget()
 
@@ -284,14 +284,14 @@ class MatcherConstraint(Constraint):
     def forget(self) -> None:
         """Drop all matchers; they are made again by reading tokens when they are needed."""
         with self._lock:
-            #: By state the matcher that is there, or that was there and went on.
+            #: By state the reader whose matcher is in the state, or was in it and went on.
             self._readers: dict[TokensRead, _Reader] = {}
-            #: The same, each once, the one that was asked for last at the end.
+            #: The same readers, each once, the most recently used reader last.
             self._used: OrderedDict[_Reader, None] = OrderedDict()
             self._room = _CAPACITY
 
     def _make_room(self, nbytes: int) -> None:
-        """Take room for something new; matchers that were not asked for are dropped where there is none."""
+        """Reserve memory; the least recently used matchers are dropped if there is too little."""
         self._room -= nbytes
         while self._room < 0 and len(self._used) > 1:
             self._drop(next(iter(self._used)))
@@ -317,7 +317,7 @@ class MatcherConstraint(Constraint):
         found = self._readers.get(state)
         if found is None or found.places[-1] != state:
             found = _Reader(self._made(state), state)
-            # In this order, so that a reader with a place can be dropped also after an interruption.
+            # In this order, so that after an interruption every reader in ``_readers`` can still be dropped.
             self._used[found] = None
             self._readers[state] = found
             self._make_room(found.nbytes)

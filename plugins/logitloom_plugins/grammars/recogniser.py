@@ -40,8 +40,8 @@ class _Frames:
 
     Attributes:
         callers: positions at which rules named this rule, with the frames of the calling rules.
-        completion: the shortest text that ends one of the callers and all rules around it, by rank; ``None`` if there
-            is none.
+        completion: the shortest text that ends one of the callers and all rules around this caller, by rank; ``None``
+            if there is none.
         farthest: the bytes of the longest of the shortest completions of the callers.
     """
 
@@ -85,7 +85,7 @@ class Recogniser(ByteAutomaton):
         rules: the grammar.
 
     Attributes:
-        made: how many states and frames there are, all of which it keeps.
+        made: the number of states and frames, all of which the recogniser keeps.
 
     Example:
         >>> from logitloom_plugins.grammars.gbnf import parse_gbnf
@@ -299,7 +299,7 @@ class Recogniser(ByteAutomaton):
         for _ in range(2):
             for rule in left:
                 known[rule].farthest = 0
-            # Each round measures every rule: a round that began anew after one would take their square.
+            # Each round measures every rule. Restarting the round after each change would take quadratic time.
             while sum(self._measure(known[rule]) for rule in left):
                 pass
 
@@ -313,7 +313,7 @@ class Recogniser(ByteAutomaton):
 
 
 def _measured_in_rounds(rules: ByteRules) -> frozenset[int]:
-    """The rules whose frames may have no order: rules that begin with each other, and rules that these begin with."""
+    """The rules whose frames may have no order: left-recursive rules, and rules with which such rules begin."""
     begins = [{rules.called[at] for at in first if rules.called[at] >= 0} for first in rules.first]
     waits = Counter([other for others in begins for other in others])
     ready = [rule for rule in range(len(begins)) if not waits[rule]]

@@ -1,4 +1,4 @@
-"""The state of a constraint that replays tokens: the tokens, as an immutable value that shares its prefixes."""
+"""The state of a constraint that replays tokens: an immutable sequence of tokens, which shares its prefixes."""
 
 from __future__ import annotations
 

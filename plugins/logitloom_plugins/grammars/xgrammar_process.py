@@ -51,8 +51,8 @@ class Compiler:
             seconds: most processor time, of all threads together.
 
         Raises:
-            BudgetExceeded: it takes more time or memory.
-            UnsupportedGrammar: the library refuses it, or ended its process.
+            BudgetExceeded: the compilation takes more time or memory.
+            UnsupportedGrammar: the library refuses the grammar, or ended its process.
         """
         with self._lock:
             process = self._running()
@@ -125,7 +125,7 @@ _COMPILER: Final = Compiler()
 
 
 def compile_beside(grammar: str, tokenizer: str, seconds: float) -> str:
-    """As :meth:`Compiler.compiled`, in the one process of this process."""
+    """As :meth:`Compiler.compiled`, with the one compiler process of this Python process."""
     return _COMPILER.compiled(grammar, tokenizer, seconds)
 
 

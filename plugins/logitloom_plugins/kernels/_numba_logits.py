@@ -30,8 +30,8 @@ __all__ = [
     "reshape",
 ]
 
-#: Flags of LLVM that let a sum be taken in any order, so that the loop is vectorised. Infinities and NaN keep their
-#: meaning.
+#: Flags of LLVM that let the terms of a sum be added in any order, so that the loop is vectorised. Infinities and NaN
+#: keep their meaning.
 SUMMED: Final = {"reassoc", "contract", "nsz", "arcp"}
 _BINS: Final = 1024
 #: Up to this many logits, halving the range of their keys is faster than sorting them into bins.
@@ -162,7 +162,7 @@ def border(line: Any, highest: Any, reached: float, total: float, memory: Any) -
     which bin of logits the border is, and only that bin is sorted.
 
     Args:
-        line: the logits of a row, or those of its tokens that are still allowed.
+        line: the logits of a row, or only the logits of the row's tokens that are still allowed.
         highest: the largest of these logits.
         reached: the mass of the nucleus, in units of ``exp(line - highest)``.
         total: the sum of ``exp(line - highest)``.
@@ -335,10 +335,10 @@ def _penalised(x: Any, index: int, numbers: Any) -> Any:  # pragma: no cover - c
 
 @compiled(types.void(types.float32[::1], OPERATIONS, types.int64, types.float64, MEMORY), cache=True, nogil=True)
 def reshape(line: Any, operations: Any, first: int, total: float, memory: Any) -> None:  # pragma: no cover - compiled
-    """Apply the operations that have no tables, in order. The logits of tokens that they forbid become -inf.
+    """Apply the operations that have no tables, in order. The logits of tokens that the operations forbid become -inf.
 
     Args:
-        line: the logits of a row, or those of its tokens that are still allowed. Written to.
+        line: the logits of a row, or only the logits of the row's tokens that are still allowed. Written to.
         operations: kinds and operands of all operations.
         first: the index of the first operation without a table.
         total: the sum of ``exp(x - max(x))`` over the whole row, if ``line`` is only a part of the row (the first
@@ -528,7 +528,7 @@ def operate(
     tops, occurs = np.empty(-(-vocab // size), np.int32), np.zeros(-(-vocab // size), np.bool_)
     width, most = ids.shape[1], 0
     memory = memory_for(width)
-    # Counting comes after every statement that could raise, so an exception means that no token was entered.
+    # The tokens are entered after every statement that could raise, so an exception means that no token was entered.
     _count(tokens, rows, count, vocab, numbers)
     for row in range(rows):
         here = logits + 4 * row * vocab, row * vocab, vocab

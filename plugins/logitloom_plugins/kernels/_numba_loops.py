@@ -80,7 +80,7 @@ def _walk(
     while left > answered or (begin < end and visited < limit):
         # Unsigned, here and below, so that Numba emits no checks for negative indices.
         if left > answered:
-            # From the end backwards, so that pairs for the caller take the places of pairs that were read.
+            # Read from the end backwards, so that new pairs for the caller overwrite only pairs that were read.
             left -= 1
             first, state = np.uint64(pairs[left, 0]), np.uint64(-2 - pairs[left, 1])
             stop = first + np.uint64(1)
@@ -355,8 +355,8 @@ _RAGGED: Final = types.Tuple((_INTS, read_only(types.int64)))
 #: The transitions of one DFA state by character set: the NFA positions after the set, the DFA state of these positions
 #: (-1: not known), the list of sets that occur, and whether a set occurs.
 _SETS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[::1], types.boolean[::1]))
-#: The transitions by byte class: the positions after the class where several sets hold it, the last set that holds it
-#: (-1: several were united), and the number of sets that hold it.
+#: The transitions by byte class: the positions after a class that several sets contain, the last set that contains the
+#: class (-1: several sets were united), and the number of sets that contain the class.
 _COLUMNS: Final = types.Tuple((types.uint64[:, ::1], types.int64[::1], types.int64[::1]))
 
 

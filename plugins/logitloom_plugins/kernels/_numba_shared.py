@@ -1,6 +1,6 @@
 """Parts of the modules of compiled functions: types of arguments, addresses as pointers, and slots of hash tables.
 
-The modules that share them compile in processes of their own, beside each other.
+The modules that share these parts are compiled in separate processes at the same time.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def _pointer(kind: Any, *given: Any) -> Any:
 
 
 def alike(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a compiled function so that it gets read-only views of all arrays, and plain tuples for records.
+    """Wrap a compiled function so that it gets read-only views of all arrays, and plain tuples in place of named
+    tuples.
 
     Numba takes milliseconds to resolve each new combination of writable and read-only arguments in a process.
     """

@@ -31,7 +31,7 @@ from logitloom.rows.atomic_file import write_whole
 
 __all__ = ["NumbaKernels"]
 
-#: The modules of compiled functions, and which these are.
+#: The modules of compiled functions, and the functions of each module.
 _FUNCTIONS: Final = {
     "_numba_loops": (
         "collect", "determinize", "marks", "paths", "product", "rewrite", "step", "walk", "write",
@@ -40,7 +40,7 @@ _FUNCTIONS: Final = {
     "_numba_logits": ("exponentials", "nucleus", "operate", "reaching"),
 }  # fmt: skip
 _SOURCES: Final = tuple(Path(__file__).with_name(f"{name}.py") for name in ("_numba_shared", *_FUNCTIONS))
-#: The module that one process compiles while another process compiles the others, which takes as long.
+#: The module that one process compiles while a second process compiles the other modules in about the same time.
 _FIRST: Final = "_numba_loops"
 #: Seconds after which the lock of a process that compiles is taken for left over.
 _LEFT_OVER: Final = 900.0
@@ -71,7 +71,7 @@ class NumbaKernels:
 
     @staticmethod
     def compile() -> str:
-        """Compile the missing kernels, in this process and in one beside it.
+        """Compile the missing kernels, in this process and a second process at the same time.
 
         Returns:
             A sentence about where the compiled code is.
@@ -97,7 +97,7 @@ class NumbaKernels:
 
 @contextlib.contextmanager
 def _compiling_beside() -> Iterator[None]:
-    """Import all modules but the first in another process. What fails there is compiled in this process later."""
+    """Import all modules but the first in another process. Modules that fail there are compiled here later."""
     others = ", ".join(f"{__package__}.{name}" for name in _FUNCTIONS if name != _FIRST)
     command, nothing, process = [sys.executable, "-c", f"import {others}"], subprocess.DEVNULL, None
     with contextlib.suppress(OSError):
@@ -199,7 +199,7 @@ def _processor() -> str:
 
 
 def _on_disk() -> bool:
-    """Whether a note for this source, these versions and this processor lists only files that exist."""
+    """Whether there is a note for this source, these versions and this CPU, and all files that the note lists exist."""
     key = _key()
     for folder in _folders():
         try:
@@ -228,8 +228,8 @@ _watching: threading.Thread | None = None
 
 
 def _load_beside() -> None:
-    """Load the kernels in one thread. A lock lets one process compile them first; afterwards they are looked for
-    again.
+    """Load the kernels in one thread. Missing kernels are first compiled, by the process that holds a lock; afterwards
+    the kernels are looked for again.
     """
     global _watching
     if _watching is None or not _watching.is_alive():

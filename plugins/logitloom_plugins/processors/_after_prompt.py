@@ -19,7 +19,7 @@ class Rest(NamedTuple):
     """A state in which some bytes must be written before the constraint begins.
 
     Attributes:
-        text: those bytes, at least one.
+        text: the bytes to be written, at least one.
         then: the state of the constraint after them.
     """
 
@@ -85,7 +85,9 @@ class _RestThenText(ByteAutomaton):
 
 
 class _MustEnd(_RestThenText):
-    """A rest and then a text of an automaton that says where a text must end. Walks ask for that, which takes time."""
+    """A rest and then a text of an automaton that says where a text must end. A separate class, since calls of
+    ``must_end`` in walks take time.
+    """
 
     def must_end(self, state: State) -> bool:
         return not isinstance(state, Rest) and self.inner.must_end(state)
@@ -107,7 +109,7 @@ _KINDS = {(False, False): _RestThenText, (True, False): _MustEnd, (False, True):
 
 
 class AfterPrompt(Constraint):
-    """A constraint whose rows may begin with bytes that come before its text.
+    """A constraint whose rows may begin with required bytes before the constrained text.
 
     A state is one of the inner constraint or a :class:`Rest`. The bytes and the inner automaton are one automaton
     over bytes, so a token may write the last of these bytes and the first of the inner text. While bytes are left, no

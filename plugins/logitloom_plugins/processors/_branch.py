@@ -64,7 +64,7 @@ def check_adapter(model: Any, owner: str) -> None:
 
 
 def check_model(model: Any, context: Context, owner: str) -> None:
-    """Raise unless there is a model, and its logits are as wide as the logits that they are combined with.
+    """Raise unless ``model`` is a model adapter whose logits are as wide as the logits of the context.
 
     Raises:
         InvalidContext: naming both widths.

@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 
 def normalized(given: BranchPrompt, option: str, owner: str) -> tuple[Prompt, ...]:
-    """The prompts one by one, ragged: padding is taken out on whichever side it stands.
+    """The prompts as a ragged tuple, without the padding on either side.
 
     Raises:
         OptionError: if a prompt has no tokens, or ids and mask do not fit each other.

@@ -22,12 +22,13 @@ def contrast(
 ) -> Array:
     """``gain * log_softmax(first) - against * log_softmax(second)``, float32 (float64 stays), not normalised again.
 
-    A token at -inf in ``first`` stays -inf. One that only ``second`` rules out counts as if both agreed on it:
-    ``(gain - against) * log_softmax(first)``.
+    A token at -inf in ``first`` stays -inf. A token at -inf in ``second`` alone is scored as if ``second`` gave it the
+    same log-probability as ``first``: ``(gain - against) * log_softmax(first)``.
 
-    A log-softmax takes a constant from each row, and costs more than all the rest. Where nothing asks for the constants
-    they are left out: a row's scores are then the above plus one number, the same distribution. A token that only
-    ``second`` rules out would lack one of the constants, so where it is not finite throughout they are taken.
+    A log-softmax subtracts a constant from each row, and costs more than all other operations. Where nothing depends on
+    the constants they are left out: all scores of a row then differ from the above by the same number, which leaves the
+    distribution unchanged. The score of a token at -inf in ``second`` alone would differ by another number, so the
+    constants are subtracted if ``second`` is not finite throughout.
 
     Args:
         first: ``[rows, vocab]`` logits, any floating dtype; overwritten if the context says that logits may be.
@@ -45,7 +46,7 @@ def contrast(
     if not first.shape[0]:
         return at_least_float32(backend, first)
     asking = backend.on_host and not context.compiled
-    # Where asking means waiting for a device it costs more than it saves.
+    # Where the check of finiteness means waiting for a device, it costs more than it saves.
     finite = asking and not (normalize or (normalize is None and not context.shift_free)) and _finite(backend, second)
     if normalize is None:
         normalize = not finite
@@ -100,7 +101,7 @@ def like(out: Array, logits: Array, context: Context) -> Array:
     """The result in the dtype of the logits: the one rounding of half types.
 
     A row whose best score is beyond the range of the dtype is shifted so that this score is 0; scores below the range
-    become its lowest number. So no finite score turns infinite.
+    become the lowest finite number of the dtype. So no finite score turns infinite.
     """
     if out.dtype == logits.dtype:
         return out
@@ -124,7 +125,7 @@ def _rows_of(weight: Any, part: slice) -> Any:
 
 
 def _constant(x: Array) -> Array:
-    """The array without gradients, where a library keeps them."""
+    """The array, detached from its gradients if the library keeps gradients."""
     return x.detach() if getattr(x, "requires_grad", False) else x
 
 
@@ -148,7 +149,7 @@ def _finite(backend: Backend, x: Array) -> bool:
 
 
 def _fused(backend: Backend, gain: Any, against: Any) -> Any:
-    """The library's function that combines in one pass; only for weights that are 1 apart.
+    """The array library's function that combines two arrays in one pass; None unless ``gain - against`` is 1.
 
     The function keeps -inf of the first array if the weight is above 0.
     """

@@ -19,8 +19,8 @@ class Observation(NamedTuple):
     """The token that each row chose.
 
     Attributes:
-        logprob: ``[rows] float32``, its log-probability, 0 where there is none to learn from.
-        present: ``[rows]`` bool, whether there is.
+        logprob: ``[rows] float32``, the token's log-probability; 0 in rows without a token to learn from.
+        present: ``[rows]`` bool, whether the row has such a token.
     """
 
     logprob: Array
@@ -56,6 +56,6 @@ def observed(memory: Array, context: Context, observe: Observe) -> Observation |
     else:
         inside = (token >= 0) & (token < memory.shape[1])
         logprob = backend.gather(memory, xp.where(inside, token, 0)[:, None])[:, 0]
-    # A token that is forbidden here was not chosen from this distribution: it teaches the sampler nothing.
+    # A token with log-probability -inf was not chosen from this distribution, so the sampler learns nothing from it.
     present = (token >= 0) & (logprob > NEG_INF)
     return Observation(backend.masked_fill(logprob, logprob == NEG_INF, 0.0), present)

@@ -82,7 +82,7 @@ class Choice(ConstraintProcessor):
 
     @property
     def _texts(self) -> tuple[str, ...]:
-        """The choices, where they are texts."""
+        """The choices that are given as texts."""
         choices = self.choices
         return () if isinstance(choices, (type, Catalogue)) else tuple(one for one in choices if isinstance(one, str))
 

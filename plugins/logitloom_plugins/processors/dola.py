@@ -128,7 +128,7 @@ def divergence(backend: Backend, first: Array, second: Array) -> Array:
     """The Jensen-Shannon divergence of two distributions, ``[rows, 1]``, in nats.
 
     Args:
-        backend: whose arrays these are.
+        backend: the backend of the arrays.
         first: ``[rows, vocab]`` logits.
         second: ``[rows, vocab]`` logits.
     """

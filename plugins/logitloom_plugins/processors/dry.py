@@ -28,7 +28,8 @@ class DryState(NamedTuple):
     """State: a row tree.
 
     Attributes:
-        match: ``[rows, capacity] int32``: how many tokens that end at this position equal those that end the text.
+        match: ``[rows, capacity] int32``: length of the run of tokens ending at this position that equals the end of
+            the text.
     """
 
     match: Array
@@ -200,7 +201,8 @@ class Dry(Processor):
         for _ in range(min(self.max_match, capacity)):
             if readable and not bool(backend.to_numpy(xp.any(going))):
                 break
-            # One position at a time: shapes that stay the same are compiled once where operations are compiled.
+            # One token of the match at a time, so that shapes stay the same and backends that compile operations
+            # compile each operation once.
             if one_by_one:
                 longer = _compiled_longer(self, backend, vocabulary, context.vocab_size)
                 position, match, going, shifted = longer(sequence, position, match, going, shifted)

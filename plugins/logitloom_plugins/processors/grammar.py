@@ -119,7 +119,7 @@ class Grammar(ConstraintProcessor):
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal options, where a file counts by the text that was read from it."""
+        """The same for equal options; a file counts as the text that was read from it."""
         return fingerprint_of({**values(self), "grammar": self.__dict__["_text"]}, "options of 'grammar'")
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
@@ -212,7 +212,7 @@ class RegularGrammar(NamedTuple):
     """A grammar as an automaton over bytes.
 
     Attributes:
-        automaton: whole where that is cheap, else lazy.
+        automaton: built whole where this is cheap, else lazy.
     """
 
     automaton: Dfa | LazyDfa

@@ -170,7 +170,7 @@ class Json(ConstraintProcessor):
 
     @property
     def fingerprint(self) -> str:
-        """Equal for equal options, where a schema counts by its document, wherever that came from."""
+        """The same for equal options; a schema counts as its JSON document, whatever the document's source."""
         return fingerprint_of({**values(self), "schema": self.__dict__["_document"]}, "options of 'json'")
 
     def _compiled(self) -> tuple[SchemaAutomaton | None, CheckedGrammar | None]:
@@ -186,7 +186,7 @@ class Json(ConstraintProcessor):
         try:
             return self._table(document, self.strict is not False or self.engine == "auto"), None
         except (BudgetExceeded, UnsupportedSchema, UnsupportedPattern) as error:
-            # A schema that is malformed has no keywords that only this engine cannot enforce.
+            # A malformed schema names no keywords that another engine might enforce.
             if self.engine == "table" or (isinstance(error, UnsupportedSchema) and not error.problems):
                 raise
             # The engine looks at the rest of a listed text in each step.

@@ -131,7 +131,7 @@ class _Repetition(Constraint):
         return True
 
     def finish(self, state: State) -> State:
-        """A text that has ended still says where."""
+        """A text that has ended keeps its state, which says where the text ends."""
         return state if _written(state).cut >= 0 else super().finish(state)
 
     def text_end(self, state: State) -> TextEnd:

@@ -14,7 +14,7 @@ from logitloom_plugins.processors._token_table import TokenTable, check_ids
 
 __all__ = ["SuppressTokens"]
 
-#: Up to this many ids are written one by one. For longer lists one pass over the vocabulary is cheaper.
+#: Largest number of ids that are written one at a time. For longer lists one pass over the vocabulary is cheaper.
 _LONGEST_LIST = 256
 
 

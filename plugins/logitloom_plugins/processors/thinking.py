@@ -88,7 +88,7 @@ class Thinking(Combinator):
         return int(self.begin == "inside")
 
     def first_sections(self, context: Context) -> list[int]:
-        """The span for rows that start in it."""
+        """Per row the number of its first section: the span if the row starts in a span."""
         if self.begin != "auto":
             return super().first_sections(context)
         if context.prompt is None or context.vocabulary is None:

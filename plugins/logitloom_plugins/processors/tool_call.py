@@ -21,7 +21,7 @@ __all__ = ["ToolCall"]
 
 #: Every byte is a token.
 _BYTES: Final = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256], name="all bytes")
-#: The JSON of chat templates: one text per value, so that names and braces are forced.
+#: The JSON style of chat templates: one spelling per value, so that names and braces are forced tokens.
 _JSON: dict[str, Any] = {"whitespace": "one_space", "escapes": "minimal", "additional_properties": False}
 #: Options of ``json`` for strings, arrays, objects and integers.
 _LAYOUT: Final = frozenset({"additional_properties", "escapes", "formats", "integers", "max_whitespace", "whitespace"})
@@ -34,7 +34,8 @@ class ToolCall(Combinator):
     Formats are plug-ins of the group ``logitloom.tool_formats``: the formats of the common models, such as ``hermes``,
     ``llama``, ``mistral_v11``, ``qwen3_coder``, ``deepseek_v31``, ``kimi_k2``, ``glm45``, ``gpt_oss``, and the formats
     of other packages. A format is data; a table makes one for this chain. A call that was begun is completed before the
-    text may end. Parameters that are written one by one come in the order of the schema.
+    text may end. Parameters that are written one by one come in the order of the schema, in some formats of their
+    names.
 
     Example:
         >>> import numpy as np

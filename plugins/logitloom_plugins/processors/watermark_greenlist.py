@@ -120,8 +120,8 @@ class WatermarkGreenlist(Processor):
             ids: the text's tokens; best without the prompt.
             vocab_size: columns of the logits of the model that wrote it (often more than the tokenizer has ids).
             ignore_repeated: whether a token counts once for each list in which it was looked for, as it must for the
-                p-value to be right. Of several tokens of context one alone may decide the list, so those are fewer
-                than the n-grams. transformers counts each place by default, else each n-gram once.
+                p-value to be right. One of several tokens of context may decide the list alone, so there are fewer such
+                cases than n-grams. transformers counts each place by default, else each n-gram once.
 
         Raises:
             InvalidContext: these are not the ids of one text.

@@ -14,7 +14,7 @@ from logitloom_plugins.processors._token_table import TokenTable
 
 __all__ = ["Xtc", "XtcState"]
 
-#: Tells the draws of this processor from those of others at the same step.
+#: Distinguishes the random draws of this processor from the draws of other processors at the same step.
 _STREAM = 0x787463
 
 

@@ -36,7 +36,7 @@ _KEYWORDS: Final = frozenset([
 _ANNOTATIONS: Final = frozenset(["discriminator", "example", "externalDocs", "nullable", "propertyOrdering", "xml"])
 #: What stands in OpenAI's wrapper.
 _WRAPPER: Final = frozenset(["description", "name", "schema", "strict", "type"])
-#: The types of values that JSON has, as Python holds them; ``Decimal`` where a reader of JSON makes that of numbers.
+#: The Python types of JSON values; ``Decimal`` because some readers of JSON return numbers as ``Decimal``.
 _JSON_TYPES: Final = frozenset((str, int, float, bool, type(None), Decimal))
 #: So many unknown keywords of a schema are compared with the known ones.
 _MOST_LOOKED_UP: Final = 100
@@ -95,7 +95,7 @@ def json_values(given: dict[str, Any]) -> dict[str, Any]:
     A schema that has nothing of the kind is returned itself.
 
     Raises:
-        UnsupportedSchema: if it holds something that is no value of JSON, with its place.
+        UnsupportedSchema: if the schema holds a value that JSON does not have; the message names the place.
 
     Example:
         >>> json_values({"enum": ("a", "b")})
@@ -119,7 +119,7 @@ def json_values(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _converted(value: Any, place: str, known: dict[int, Any]) -> Any:
-    """A value as JSON has it; one object for one object."""
+    """A value converted to the types of JSON; an object that occurs several times is converted once."""
     if isinstance(value, Enum):
         value = value.value
     if type(value) in _JSON_TYPES:
@@ -154,7 +154,7 @@ def _no_key(key: Any, place: str) -> UnsupportedSchema:
 
 
 def closed(schema: Any) -> Any:
-    """A schema of a class, in which objects have no members beside their properties, unless it says otherwise.
+    """A schema of a class whose objects have no members beside their properties, unless the schema allows others.
 
     Libraries drop or refuse members that a class does not have, so writing them is of no use.
 
@@ -174,10 +174,10 @@ def closed(schema: Any) -> Any:
 
 
 def _let_items_repeat(schema: dict[str, Any]) -> None:
-    """Leave out ``uniqueItems`` where it cannot be enforced and a library drops what is repeated, in place.
+    """Remove ``uniqueItems``, in place, where it cannot be enforced and a library drops repeated items.
 
-    That is so in a property of a class of a union, unless the others have the same property, or what comes before it
-    tells the classes apart.
+    This is the case in a property of a class of a union, unless each other class of the union has the same property,
+    or an earlier property tells the classes apart.
     """
     definitions = schema.get("$defs", {})
     for _, part in every_subschema(schema):
@@ -249,12 +249,12 @@ def check_strict(schema: Any, what: str) -> None:
 
 
 def check_keywords(schema: Any, *, error: bool) -> None:
-    """Report keywords that no draft of JSON Schema has, with the nearest one that there is.
+    """Report keywords that no draft of JSON Schema has, each with the most similar known keyword.
 
     Args:
         schema: a JSON Schema.
-        error: whether each unknown keyword is an error. If not, those that look like a known keyword are one warning,
-            because others are annotations. Keywords that begin with ``x-`` are never reported.
+        error: whether each unknown keyword is an error. If not, one warning names those that look like a known
+            keyword; others are annotations. Keywords that begin with ``x-`` are never reported.
 
     Raises:
         UnsupportedSchema: naming the keywords and their places; also for a key that is no text.

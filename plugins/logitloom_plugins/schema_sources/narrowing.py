@@ -128,7 +128,7 @@ def finite_numbers(schema: dict[str, Any]) -> None:
 
 
 def _add(schema: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add keywords to a schema: beside its own, because strict mode refuses ``allOf``, unless it has one of them."""
+    """Add keywords beside those of a schema, as strict mode refuses ``allOf``; in ``allOf`` if it has one of them."""
     if schema.keys().isdisjoint(more):
         schema.update(more)
     else:
@@ -363,7 +363,7 @@ def _whole_seconds(
 
 
 def _ahead(first: str | None, last: str | None) -> str:
-    """What keeps texts of dates and times between two of them, which texts of one form in their order are."""
+    """Lookaheads that keep dates or times between two bounds; texts of one form sort in chronological order."""
     ahead = f"(?!{'|'.join(_beyond(first, 0))})" if first is not None else ""
     return ahead + (f"(?!{'|'.join(_beyond(last, 9))})" if last is not None else "")
 

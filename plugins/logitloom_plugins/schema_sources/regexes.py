@@ -40,8 +40,8 @@ _NO_SPACE: Final = (
 )
 #: Letters and what stands in words, of all scripts: at least the characters of ``\w`` in any of the syntaxes.
 _WORD: Final = r"\w\p{L}\p{M}\p{N}\p{Pc}\u200c\u200d\u24b6-\u24e9\u{1f130}-\u{1f189}"
-#: Where one of many characters may come, each class has characters that it has in all syntaxes; where none of many
-#: may, those that it has in any of them.
+#: The characters of each class: outside of sets and in sets, characters that the class has in all syntaxes; in negated
+#: sets, the characters that it has in any of the syntaxes.
 _ONE: Final = {r"\s": f"[{_SPACE}]", r"\S": f"[{_NO_SPACE}]", r"\W": f"[^{_WORD}]", r"\D": r"\P{Nd}"}
 _ONE_OF: Final = {r"\s": _SPACE, r"\S": _NO_SPACE, r"\W": r"\x00-\/:-@\[-^`{-\x7f", r"\D": r"\P{Nd}"}
 _NONE_OF: Final = {r"\s": _ANY_SPACE, r"\S": r"\S\ufeff", r"\w": _WORD, r"\d": r"\p{Nd}"}
@@ -50,11 +50,11 @@ _ASCII: Final = r"^[\x00-\x7f]*$"
 
 
 def narrow_pattern(schema: dict[str, Any], of_rust: bool) -> None:
-    """Write the pattern of a subschema as ECMA-262 reads it, in place, without texts about which they differ.
+    """Write the pattern of a subschema as ECMA-262 reads it, in place; texts on which the syntaxes differ do not match.
 
     Args:
         schema: of strings; nothing is done to one without a pattern.
-        of_rust: whether the pattern is one of Rust's ``regex``; if not, it is one of ``re``.
+        of_rust: whether the pattern has the syntax of Rust's ``regex``; if not, that of Python's ``re``.
 
     Raises:
         UnsupportedPattern: if it has operations on sets, which ECMA-262 does not have.

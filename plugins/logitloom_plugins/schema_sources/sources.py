@@ -74,7 +74,7 @@ def _of_class(source: Any) -> Any:
     for name in ("model_json_schema", "json_schema"):
         make = getattr(source, name, None)
         if callable(make):
-            # Another method of this name, and one that a class has in its place, makes a schema of its own.
+            # A method that is not pydantic's, or that overrides pydantic's, makes its schema without a generator.
             takes_generator = "schema_generator" in inspect.signature(make).parameters
             return make(schema_generator=pydantic_generator()) if takes_generator else make()
     return _of_msgspec(source) if hasattr(source, "__struct_fields__") else _of_type(source)

@@ -1,7 +1,8 @@
 """Schemas of msgspec's types, narrowed to the texts that msgspec reads.
 
-msgspec says of a ``datetime`` that may lack a zone that it is any string, nothing of the keys of a ``dict`` that are no
-strings, and of ``bytes`` only roughly how long they are. What a type is, its functions of inspection tell.
+msgspec's schema of a ``datetime`` that may lack a zone allows any string, its schema of a ``dict`` says nothing about
+keys that are not strings, and its schema of ``bytes`` limits their length only roughly. ``msgspec.inspect`` tells the
+types.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class _Narrowing:
         return self._definitions.get(name, part) if name else part
 
     def _fits(self, kind: Any, option: dict[str, Any]) -> bool:
-        """Whether an option of a union is that of a type: at most one has its kind of JSON value, and its tag."""
+        """Whether an option of a union is the schema of a type: at most one has the type's JSON type and tag."""
         listed = hasattr(kind, "item_type") or hasattr(kind, "item_types") or getattr(kind, "array_like", False)
         listed = listed or type(kind).__name__ == "NamedTupleType"
         named = hasattr(kind, "key_type") or hasattr(kind, "fields")

@@ -14,9 +14,9 @@ __all__ = ["require_agreement"]
 def require_agreement(vocabulary: Vocabulary, decode: Callable[[list[int]], str]) -> Vocabulary:
     """Return the vocabulary if it agrees with the tokenizer's own decode on every token that is whole text.
 
-    All such tokens are decoded as one sequence, so that the rules for the start of a text touch the first
-    token only. Tokens that are parts of a character are left out: what a decoder shows for them depends
-    on their neighbours.
+    All such tokens are decoded as one sequence, so that the rules for the start of a text affect the first token only.
+    Tokens that are parts of a character are left out, because the decoder's output for such a token depends on its
+    neighbours.
 
     Args:
         vocabulary: the table to check.
@@ -26,8 +26,8 @@ def require_agreement(vocabulary: Vocabulary, decode: Callable[[list[int]], str]
         The same vocabulary.
 
     Raises:
-        VocabularyError: at the first token where they differ; such a tokenizer does not decode token by
-            token, and a constraint on its text could not be kept.
+        VocabularyError: if the vocabulary and the decode differ; such a tokenizer does not decode token by token, so a
+            constraint on its text could not be enforced.
     """
     ids = [i for i, data in enumerate(vocabulary.token_bytes) if complete_utf8(data)]
     # Spaces at both ends belong to the rules for the start and the end of a text.

@@ -32,9 +32,9 @@ _BYTE_OF_CODE_POINT = _alphabet()
 def byte_level(tokens: Sequence[str]) -> list[bytes]:
     """Decode token strings written in the byte alphabet of byte-level BPE.
 
-    The alphabet writes visible Latin-1 characters as themselves and the other 68 bytes, in order, as the code
-    points from U+0100 on: ``Ġ`` (U+0120) is a space. A token with any character outside the alphabet was
-    not written in it, so it stands for its own UTF-8.
+    The alphabet writes visible Latin-1 characters as themselves and the other 68 bytes, in order, as the code points
+    from U+0100 on: ``Ġ`` (U+0120) is a space. A token with any character outside the alphabet is plain text, so its
+    bytes are its UTF-8 encoding.
 
     Args:
         tokens: token strings.

@@ -62,7 +62,7 @@ def ends_beside(file: Path) -> list[str | int]:
 
 
 def end_ids(file: Path) -> list[int]:
-    """The ids that end a text, as a ``generation_config.json`` says; none if there is no such file.
+    """The ids that end a text according to a ``generation_config.json``; none if there is no such file.
 
     Raises:
         VocabularyError: if the file cannot be read.

@@ -26,12 +26,11 @@ _SAMPLED = 256
 class HuggingFaceReader:
     """Turns a Hugging Face tokenizer into a vocabulary.
 
-    Takes ``tokenizers.Tokenizer``, every transformers tokenizer that runs on one
-    (``PreTrainedTokenizerFast``), those that run on a SentencePiece model, processors that hold a
-    tokenizer, and mlx-lm's ``TokenizerWrapper`` around one, whose own end-of-sequence ids count, too. A
-    token's bytes are what the tokenizer's decoder writes for it in the middle of a text: ``▁the``,
-    ``Ġthe`` and a WordPiece ``the`` are all ``b" the"``, although most decoders drop that space where a
-    text begins.
+    Takes ``tokenizers.Tokenizer``, every transformers tokenizer that runs on a ``tokenizers.Tokenizer``
+    (``PreTrainedTokenizerFast``) or on a SentencePiece model, transformers' processors that hold a tokenizer, and
+    mlx-lm's ``TokenizerWrapper``, whose own end-of-sequence ids count as well. A token's bytes are what the tokenizer's
+    decoder writes for it in the middle of a text: ``▁the``, ``Ġthe`` and a WordPiece ``the`` are all ``b" the"``,
+    although most decoders drop that space where a text begins.
 
     Special added tokens, unknown tokens and ids without a token are special; other added tokens are text, as
     the decoder writes it. The ids that end a sequence are the tokenizer's end-of-sequence token and those in
@@ -221,7 +220,7 @@ def _fast_vocabulary(
     """The table of a ``tokenizers.Tokenizer``, checked against a decode function."""
     added: dict[int, Any] = backend.get_added_tokens_decoder()
     size = 1 + max([*backend.get_vocab(with_added_tokens=True).values(), *added], default=-1)
-    # By id, not by text: one text may have two ids, one id two texts; this is the look-up that decode does.
+    # Texts are looked up by id, as decode does: one text may have two ids, and one id two texts.
     texts: list[str | None] = [backend.id_to_token(i) for i in range(size)]
     specials = {i for i, text in enumerate(texts) if text is None}
     specials.update(i for i, token in added.items() if token.special)
@@ -240,7 +239,7 @@ def _fast_vocabulary(
 
 
 def _unknown_ids(backend: Any, texts: Sequence[str | None]) -> set[int]:
-    """The id that stands for text the model does not know, if it has one."""
+    """The id of the unknown token, if the model has one."""
     model = backend.model
     if type(model).__name__ == "Unigram":
         unknown = json.loads(model.__getstate__())["unk_id"]

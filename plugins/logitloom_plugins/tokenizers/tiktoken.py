@@ -10,7 +10,7 @@ from logitloom_plugins.tokenizers._origin import comes_from
 
 __all__ = ["TiktokenReader"]
 
-# Encodings do not say which of their special tokens end a text; these names do so wherever they are used.
+# Encodings do not say which of their special tokens end a text; special tokens with these names always do.
 _END_NAMES = (
     "<|return|>",
     "<|im_end|>",

@@ -52,7 +52,7 @@ class CallMeaning:
 
     Attributes:
         contents: by the number of a section.
-        events: by the number of a section and of a string that ends it, in their order.
+        events: by the number of a section and the number of a string that ends it, the events in their order.
         after: the section after a call; ``None`` if there may be no calls.
         name_key, arguments_key: as of :class:`~logitloom_plugins.tool_formats.tool_format.ToolFormat`.
     """
@@ -65,7 +65,7 @@ class CallMeaning:
 
 
 class _EndedSection(NamedTuple):
-    """A section that has ended: its number, where its text was, the string that ended it, and the section after it."""
+    """A section that has ended: its number, the extent of its text, the string that ended it, and the next section."""
 
     section: int
     start: int
@@ -298,7 +298,7 @@ class CallReader:
         return (_placed(self._calls, location, value.value) if there else self._calls), path
 
     def _tell_name(self, number: int) -> None:
-        """The name of a call is complete as soon as it is there, where it is the key of the arguments."""
+        """Report the name of a call as complete as soon as it occurs, if names are the keys of the arguments."""
         if number >= self._named_calls:
             self._named_calls = number + 1
             self._completed.append((number, "name"))

@@ -43,8 +43,8 @@ def call_sections(
 
 
 class _Next(NamedTuple):
-    """A string that may come next, the number of the section that begins after it, and the events that it stands
-    for.
+    """A string that may come next, the number of the section that begins after the string, and the events that the
+    string stands for.
     """
 
     string: str
@@ -98,7 +98,7 @@ class _CallSections:
     # --- the text ---------------------------------------------------------------------------------------------------
 
     def text(self, *, must: bool, may: bool) -> None:
-        """Append the free text and all that follows it."""
+        """Append the section of the free text, and all sections that follow it."""
         form, first = self.form, self.reserve()
         if not may:
             triggers = tuple(way.first_trigger for way in form.ways if way.first_trigger)

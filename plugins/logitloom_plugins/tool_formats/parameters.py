@@ -37,7 +37,7 @@ class Way:
     """A way in which a value is written.
 
     Attributes:
-        kind: ``text``: without quotes and escapes; ``json``; ``array`` and ``object``: their parts one by one.
+        kind: ``text``: without quotes and escapes; ``json``: as JSON; ``array``, ``object``: part by part.
         type: the JSON type.
         inner: the processors for the text; none for arrays and objects.
         content: the kind of value that the text writes.
@@ -265,7 +265,7 @@ def _alternatives(value: Property) -> Iterator[Property]:
 
 
 def _named_types(schema: Any) -> frozenset[str]:
-    """The types that a schema names itself, or whose values it lists."""
+    """The types that a schema names itself, or the types of the values that the schema lists."""
     if not isinstance(schema, Mapping):
         return frozenset()
     listed = _listed(schema)

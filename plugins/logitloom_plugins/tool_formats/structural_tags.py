@@ -56,7 +56,7 @@ def format_of(given: Any) -> Mapping[str, Any]:
             "structures": [{"begin", "schema", "end"}, ...], "triggers": [...]}``, or a format alone.
 
     Raises:
-        OptionError: if it is none of these.
+        OptionError: if the given value has none of these forms.
 
     Example:
         >>> old = {"structures": [{"begin": "<f>", "schema": {}, "end": "</f>"}], "triggers": ["<f"]}
@@ -110,7 +110,7 @@ class _OpenSection:
         inner: its processors; ``None`` for free text, and where a string is forced.
         forced: whether one of ``next`` must come at once.
         budget: the largest number of tokens.
-        pointer: where it comes from, for messages.
+        pointer: the JSON pointer of the section's format, for messages.
     """
 
     next: _Next

@@ -20,10 +20,10 @@ _MOST_STATES: Final = 1 << 14
 
 @lru_cache(maxsize=256)
 def language_of(schema: str, alone: bool) -> StringLanguage:
-    """The strings that satisfy a schema, given as JSON text: one object, so that parameters share its constraint.
+    """The strings that satisfy a schema; one object for equal schemas, so that parameters share its constraint.
 
     Args:
-        schema: the schema.
+        schema: the schema, as JSON text.
         alone: see :func:`~logitloom_plugins.json_schema.folds.string_language.string_language`.
     """
     return string_language(json.loads(schema), alone=alone)
@@ -32,8 +32,8 @@ def language_of(schema: str, alone: bool) -> StringLanguage:
 def restrictions(form: ToolFormat, language: StringLanguage) -> list[Any]:
     """The processors that restrict a text to a language, and to what the parsers of a format read as a string.
 
-    If it is small, one automaton says all, because each of its states can be completed. Of one automaton for the length
-    and one for the borders, a text may satisfy each so far and never satisfy both.
+    One automaton for all restrictions is used if it is small, because each of its states can be completed. With one
+    automaton for the length and one for the borders, a prefix may have completions in each, but no common completion.
     """
     pattern = of_length(language.least, language.most, form.trimmed)
     automata = [_all_but(form.unlike)] if form.unlike else []

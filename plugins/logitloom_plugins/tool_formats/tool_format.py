@@ -58,7 +58,7 @@ class ToolFormat:
         trimmed: whether raw strings neither begin nor end with white space, because parsers remove it.
         booleans: the texts of true and false, where a parameter is a boolean.
         words: which of ``True``, ``False`` and ``None`` may be written for a parameter that is a boolean or null,
-            beside ``booleans`` and ``null``. Templates write them that print values as Python does.
+            beside ``booleans`` and ``null``. Templates that print values as Python does write these words.
         types: what ``{type}`` says for each of the JSON types ``string``, ``number``, ``boolean``, ``null``, ``array``
             and ``object``; by default their names.
         sorted: whether parameters come in the order of their names, without regard to case, instead of the schema's. In
@@ -74,7 +74,7 @@ class ToolFormat:
         unlike: a pattern of raw strings in which parsers would read something else; they are not written.
         names, keys: patterns of the names of tools and of parameters that parsers read; tools with others are refused.
         json: options of the processor ``json`` for the values.
-        models: the models that write it, for the documentation.
+        models: the models that write this format, for the documentation.
         template: texts that all stand in a chat template of this format; of a list of texts, at least one.
         without: texts of which none stands in a chat template of this format.
         variants: further ways to write a call: tables of the entries that differ. Variants are allowed where the text
@@ -130,7 +130,7 @@ class ToolFormat:
 
     @cached_property
     def ways(self) -> tuple[ToolFormat, ...]:
-        """The format, and one for each of its variants.
+        """The format, and one format for each of its variants.
 
         Example:
             >>> [form.call for form in ToolFormat(call="<call>", variants=({"call": "CALL "},)).ways]
@@ -173,7 +173,7 @@ class ToolFormat:
 
         Args:
             name: the name.
-            what: whose name it is, for the message.
+            what: the subject of the message.
             pattern: ``names`` or ``keys``.
 
         Raises:

@@ -257,7 +257,7 @@ def _in_order(schema: Any) -> Any:
 
 
 _CLEAN: Final = "urn:logitloom:clean"
-#: Keywords whose value is a table of schemas, and those whose value is no schema.
+#: Keywords whose value is a table of schemas, and keywords whose value is no schema.
 _OF_SCHEMAS: Final = frozenset(["$defs", "definitions", "dependentSchemas", "patternProperties"])
 _OF_VALUES: Final = frozenset(["const", "default", "enum", "examples", "required"])
 #: Keywords of a tool's parameters that hold when parameters are written one by one, or say nothing about values.

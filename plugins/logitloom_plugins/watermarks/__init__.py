@@ -1,1 +1,1 @@
-"""What watermarks share: their random permutations, and the statistics of their detectors."""
+"""Shared parts of watermarks: their random permutations, and the statistics of their detectors."""

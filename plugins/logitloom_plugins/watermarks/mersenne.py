@@ -56,7 +56,8 @@ def stands_among_first(seed: int, size: int, count: int, element: int) -> bool:
             return True
         if position >= count:
             return False
-        # ... else the shuffle reaches its position, and the target drawn there moves it further back.
+        # ... else the shuffle reaches the element's position, and the target drawn there moves the element further
+        # back.
         target = int(targets[position])
         if target == position:
             return True

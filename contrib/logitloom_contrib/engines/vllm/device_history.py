@@ -13,8 +13,8 @@ __all__ = ["DeviceHistory"]
 
 
 class DeviceHistory:
-    """Per slot the number of tokens that its chain has seen, and the tokens that come next. The host waits for nothing
-    here.
+    """Per slot the number of tokens that its chain has seen, and the tokens that are new to the chain. The host waits
+    for nothing here.
 
     Args:
         states: the engine's ``LogitsProcRequestState``.

@@ -39,6 +39,6 @@ MISSING: Final = _FOUND[1]
 
 if MISSING is None:
     # vLLM's build for CPUs looks at every object of every module when an engine starts, and fails at an object of
-    # llvmlite, which Numba loads. An engine on an accelerator has its logits there, where kernels for host memory do
-    # nothing.
+    # llvmlite, which Numba loads. An engine on an accelerator keeps its logits in device memory, so kernels for host
+    # memory are of no use to it.
     do_without_kernels()

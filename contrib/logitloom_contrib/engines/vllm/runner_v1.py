@@ -31,7 +31,7 @@ class RunnerV1:
     """The methods ``update_state`` and ``apply`` of the vLLM processor, for one engine.
 
     Args:
-        engine: whose batch it is.
+        engine: the engine that owns the batch.
     """
 
     def __init__(self, engine: ServedEngine) -> None:
@@ -71,7 +71,7 @@ class RunnerV1:
         failed = [(row, request) for row, request in self.requests.items() if request.failure is not None]
         for row, request in failed:
             logits = force_end(logits, row, request)
-        # Requests that failed leave their group now, so that the group does not look for them at the next step.
+        # If a group still contains a failed request, the groups are rebuilt without the request before the next step.
         self._changed = any(request in group.requests for _, request in failed for group, _, _ in self._rows)
         return logits
 

@@ -28,7 +28,7 @@ class RunnerV2:
     """The methods ``add_request``, ``apply_staged_writes`` and ``apply`` of the vLLM processor, for one engine.
 
     Args:
-        engine: whose batch it is.
+        engine: the engine that owns the batch.
         states: its ``LogitsProcRequestState``.
     """
 
@@ -62,7 +62,7 @@ class RunnerV2:
 
     def _begun(self, slot: int, params: Any) -> Request:
         prompt_length = int(self._states.prompt_len.np[slot])
-        # The engine prefills a request that comes back after preemption with its prompt and its output so far.
+        # After a preemption, the engine prefills the request with its prompt and its output so far.
         length = int(self._states.prefill_len.np[slot])
         try:
             compiled, error = self.engine.chain_of(params), None

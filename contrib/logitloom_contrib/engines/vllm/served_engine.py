@@ -33,8 +33,8 @@ _FRAMES: Final = 12
 
 
 class ServedEngine:
-    """One engine, seen from its frontend or from a worker. Making this object costs nothing; it reads the configuration
-    and the vocabulary when they are first needed.
+    """One engine, seen from its frontend or from a worker. Making this object costs nothing: the configuration and the
+    vocabulary are read when they are first needed.
 
     Args:
         config: vLLM's ``VllmConfig``.

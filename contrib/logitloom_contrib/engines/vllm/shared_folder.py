@@ -1,7 +1,7 @@
 """The folder in which the processes of one vLLM server keep their compiled results.
 
-The first process, which starts the others, makes the folder, readable by its user alone. The others find its name in
-the environment.
+The first process, which starts the other processes, makes the folder, which only its user can read. The other processes
+find the folder's name in the environment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The class that vLLM loads by its entry point, for both of its model runners.
+"""The class that vLLM loads by entry point, for both model runners of vLLM.
 
 The class is importable without vLLM, for tools that look at entry points; only making an object needs the engine.
 """

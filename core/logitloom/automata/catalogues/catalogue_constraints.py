@@ -61,8 +61,8 @@ class TextCatalogue(LiftedAutomaton):
     """The constraint that a text is one of the texts of a catalogue.
 
     This constraint equals that of :func:`~logitloom.automata.lift.lift.lift`, but computes token sets for whole
-    intervals. :meth:`least_tokens` is exact for intervals of at most 32 items. For larger ones it is the least number
-    of tokens of a shortest item that tokens can write.
+    intervals. :meth:`least_tokens` is exact for intervals of at most 32 items. For larger intervals it is the least
+    number of tokens of a shortest item that tokens can write.
 
     Args:
         items: the texts.

@@ -56,7 +56,8 @@ def search_table(
 
     Args:
         children: per node its child per column; node 0 is the root.
-        found: per node the string that is complete there, or -1; changed to the longest string that ends there.
+        found: per node, the string that is complete at the node, or -1; changed in place to the longest string that
+            ends at the node.
         width: number of columns.
         tracker: the limits.
 

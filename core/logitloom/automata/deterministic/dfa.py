@@ -30,8 +30,8 @@ class Dfa:
         next: ``[states, classes] int32``, next states, ``DEAD`` where there is none.
         accepting: ``[states] bool``, whether a text may end in the state.
         start: the state before the first byte.
-        trim: asserts that every state can be reached and can reach acceptance, so that this is not checked.
-        characters: the automaton over characters from which this one was expanded, if any.
+        trim: the caller asserts that every state is reachable and can reach acceptance; the assertion is not checked.
+        characters: the automaton over characters from which this automaton was expanded, if any.
         expansion: fills the rows of ``next`` on demand, if they are not filled yet.
 
     Example:

@@ -134,7 +134,7 @@ class LazyDfa(ByteAutomaton):
         if completions is None:
             return None
         if type(state) is bytes:
-            # There are none where the pattern matches no text.
+            # There are no positions if the pattern matches no text.
             positions = self._subsets.read_next(self._subsets.unpacked(state))
             return completions.shortest(positions) if positions else None
         origin, node = cast(tuple[bytes, int], state)
@@ -161,7 +161,8 @@ class LazyDfa(ByteAutomaton):
 
     def _tails(self, row: _TransitionRow, node: int) -> list[tuple[bytes, int]]:
         """For each target of a row below a node the first bytes, in the order of bytes, that end a character there."""
-        # Rows of one shape share their nodes. The array stands in the entry so that no other one gets its identity.
+        # Rows of one shape share their array of nodes. The entry holds the array, so that no other array gets its
+        # identity.
         known = self._tails_below.get((id(row.nodes), node))
         if known is None:
             known = self._tails_below[id(row.nodes), node] = row.nodes, [*self._ends_below(row.nodes, node)]

@@ -1,13 +1,13 @@
 """Lazy unions and intersections of automata over bytes: product states are computed when they are visited.
 
 A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
-In an intersection some states are dead ends, which cannot be completed. There are none if all automata but one accept
-everywhere, as those of banned phrases do, and read the bytes of which the completions of that one are made. Else a
-state can be completed if all automata accept the completion of one of them, at the state or a few bytes after it. If no
-completion decides, one search of the whole product does. An automaton whose states are sets of positions
-(:class:`~logitloom.automata.LazyDfa`) has too many states for this search. A set of positions can be completed exactly
-if one of its positions can. So the search visits tuples of positions; their number is at most the product of the
-patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
+In an intersection some states are dead ends, which cannot be completed. An intersection has no dead ends if all
+automata but one accept in every state, as automata of banned phrases do, and always read the bytes in the completions
+of the remaining automaton. Else a state can be completed if all automata accept the completion of one of them, at the
+state or a few bytes after it. If no completion decides, one search of the whole product does. An automaton whose states
+are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search. A set of positions can
+be completed exactly if one of its positions can. So the search visits tuples of positions; their number is at most the
+product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
 
 References:
     Y. Bar-Hillel, M. Perles, E. Shamir, "On formal properties of simple phrase structure grammars", 1961: the product
@@ -158,7 +158,7 @@ class IntersectedAutomaton(_LazyProduct):
         return self.__dict__ | {"_known": {}}
 
     def completion(self, state: State) -> bytes | None:
-        """The completion of one of the automata that all others accept, too."""
+        """The completion of one automaton that all other automata accept, too; ``None`` if there is none."""
         parts = _parts(state)
         if self._has_borders:
             return None
@@ -172,7 +172,7 @@ class IntersectedAutomaton(_LazyProduct):
         return None
 
     def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
-        """That of the automaton whose completions complete every tuple."""
+        """The bound of the automaton whose completions complete every tuple; ``None`` if there is no such automaton."""
         if self.completing is None:
             return None
         number = self.completing
@@ -180,7 +180,7 @@ class IntersectedAutomaton(_LazyProduct):
         return None if bound is None else lambda state: bound(_parts(state)[number])
 
     def _completing_one(self) -> int | None:
-        """The automaton whose completions all others read, and these accept everywhere."""
+        """The number of the automaton whose completions all others read, if all others accept in every state."""
         read = [automaton.always_read() for automaton in self.automata]
         narrow = [number for number, every in enumerate(read) if every is None] or [0]
         used = self.automata[narrow[0]].completion_bytes()

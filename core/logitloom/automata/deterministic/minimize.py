@@ -123,8 +123,8 @@ def _refine(
 ) -> None:
     """Split blocks in place until no block splits.
 
-    States of one block whose next states kept their blocks stay together. All other states of the block differ from
-    them, because they lead to a new block.
+    The states of a block whose next states kept their blocks stay together. All other states of the block differ from
+    these states, because they lead to a new block.
 
     Args:
         block: ``[states]``: the result of a round.
@@ -181,7 +181,7 @@ def _distances(before: _Before, accepting: NDArray[np.bool_], tracker: BudgetTra
 def _merged_columns(
     table: NDArray[np.int32], byte_class: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Merge equal columns and number them by the first byte that uses them."""
+    """Merge equal columns; the merged columns are numbered in the order of their first bytes."""
     index: dict[bytes, int] = {}
     kept: list[int] = []
     number: dict[int, int] = {}

@@ -1,8 +1,8 @@
 """Search for many phrases at once, in either case of their letters.
 
-Characters that ``re.IGNORECASE`` takes as equal form a class. The phrases are a prefix trie over these classes. Each
-class is read in the UTF-8 bytes of any of its characters, which lead to the same node, so there are hardly more states
-than for one spelling of each phrase.
+Characters that ``re.IGNORECASE`` takes as equal form a class. The phrases are a prefix trie over these classes. The
+UTF-8 bytes of all characters of a class lead to the same node, so there are hardly more states than for one spelling of
+each phrase.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def texts_without(phrases: Sequence[str], *, ignore_case: bool = False, budget: 
 
 
 def folded(text: str) -> str:
-    """A text in which each character is replaced by a character that equals it when case is ignored.
+    """The text with each character replaced by a fixed one of the characters that equal it when case is ignored.
 
     Example:
         >>> folded("Naïve") == folded("NAÏVE"), folded("a") == folded("b")
@@ -101,7 +101,7 @@ def folded(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _spellings(character: str) -> tuple[str, ...]:
-    """The characters that equal one character when case is ignored; equal for all of them."""
+    """The characters that equal one character when case is ignored: the same tuple for each of these characters."""
     chars = char_sets.literal(ord(character), int(re.IGNORECASE))
     low = [chr(point) for point in range(128) if chars.ascii >> point & 1]
     return (*low, *(chr(point) for first, last in chars.high.ranges for point in range(first, last + 1)))

@@ -18,7 +18,7 @@ __all__ = ["HALF", "LEVELS", "PositionRuns"]
 
 #: Runs of up to ``2 ** 7`` characters are distinguished. Tokens with more characters are read one by one.
 LEVELS: Final = 8
-#: The largest of so many runs are found one by one.
+#: Up to this number of positions, the largest runs are found without NumPy.
 _FEW: Final = 8
 #: The bits of 64 ASCII characters.
 HALF: Final = (1 << 64) - 1

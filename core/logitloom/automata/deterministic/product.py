@@ -14,7 +14,8 @@ from logitloom.masks.kernels import KernelFailed
 
 __all__ = ["ProductPairs", "product"]
 
-#: Up to so many pairs of a level are read one by one; up to so many targets are told apart by a dictionary.
+#: The most pairs of a level that are read one by one, and the most targets of which a dictionary alone removes
+#: duplicates.
 _FEW: Final = 4
 _MANY: Final = 512
 #: The kernel is used for at most this number of pairs, because it keeps an array with a number for each.

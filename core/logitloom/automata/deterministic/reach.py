@@ -16,7 +16,7 @@ __all__ = ["ends_reachable", "first_steps", "reachable", "steps_to"]
 _SWEEPS: Final = 8
 #: No sweep begins after so many entries of the table were read.
 _MOST_SWEPT: Final = 1 << 16
-#: Fewer states of one distance are looked at one by one.
+#: If fewer states have the same distance, they are examined one by one, without arrays.
 _FEW: Final = 16
 
 

@@ -39,7 +39,7 @@ S = TypeVar("S", bound=Hashable)
 _EMPTY: Final[frozenset[int]] = frozenset()
 #: The largest number of positions that all rounds of a division by beginnings look at; each takes some microseconds.
 _MOST_DIVIDED: Final = 3072
-#: Of states that read so many sets of characters it is looked at whether positions share their next positions.
+#: The least number of character sets that a state reads for a check whether positions share their next positions.
 _MANY: Final = 8
 #: The most transitions of a pattern whose positions are divided, by beginnings or by the kinds of their characters.
 _MOST_DIVIDED_EDGES: Final = 1 << 16
@@ -133,7 +133,7 @@ class SubsetAutomaton(Protocol[S]):
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether each character leads to at most one position, so that states are about as many as positions."""
+        """Whether each character leads to at most one position; then there are about as many states as positions."""
         ...
 
 
@@ -172,7 +172,7 @@ class _SubsetPlan(NamedTuple):
     """The groups of classes that a combination of sets does not distinguish.
 
     Attributes:
-        groups: per group the sets that contain it.
+        groups: per group, the numbers of the character sets that contain its classes.
         group_of: the group of each class, -1 for a class in none of the sets.
     """
 
@@ -361,7 +361,7 @@ class Subsets:
     def _shared_targets(
         self, read: dict[int, list[frozenset[int]]], plan: _SubsetPlan
     ) -> tuple[list[frozenset[int]], Sequence[int]]:
-        """:meth:`targets` where many positions share their next positions, so that groups share their targets."""
+        """:meth:`targets` where many positions share their next positions, so that groups of classes share targets."""
         known: dict[frozenset[int], int] = {}
         found: list[frozenset[int]] = []
         numbers: list[int] = []
@@ -602,7 +602,7 @@ class ContextSubsets:
         return list(index), [numbers[group] for group in plan.group_of]
 
     def _readings(self, before: int, p: int) -> list[tuple[int, frozenset[int]]]:
-        """The readings that are possible after a position, each with the positions that read it."""
+        """The possible readings after a position, as :func:`_reading` numbers them, each with its positions."""
         number = self.nfa.follow_at[p]
         known = self._after.get((before, number))
         if known is None:

@@ -21,7 +21,7 @@ __all__ = ["EVERYTHING", "Kinds", "kinds", "lost_above_ascii", "marks_above_asci
 #: All bits of ``Trie.marks``.
 EVERYTHING: Final = np.uint8(HIGH_WORD | HIGH_OTHER | HIGH_PARTIAL | MALFORMED)
 _VARIOUS: Final = -2
-#: The most states within characters that are visited to find the characters that one state cannot read.
+#: The most states that one search visits to find the characters above ASCII that one state cannot read.
 _MOST_VISITED: Final = 64
 
 
@@ -152,7 +152,7 @@ def _above_ascii() -> tuple[tuple[tuple[int, int], ...], ...]:
 
 @cache
 def _word_edges() -> NDArray[np.int64]:
-    """The code points above ASCII at which word characters begin, and at which others begin after them."""
+    """For each range of word characters above ASCII, the first code point, and the first code point after the range."""
     ranges = np.array(category("w", 0).high.ranges, dtype=np.int64)
     return np.column_stack([ranges[:, 0], ranges[:, 1] + 1]).ravel()
 

@@ -1,8 +1,8 @@
 """Subtrees of a vocabulary's trie that a state allows as a whole.
 
 A state that allows almost every token would visit almost every node of the trie. A walk skips a subtree if no character
-below its node can leave the default path of the state: every token below the node is allowed. These tokens are one
-range of the sorted vocabulary.
+below its node can leave the default path of the state: every token below the node is allowed. The tokens below a node
+are one range of the sorted vocabulary.
 
 The default transition of a state is the one that most ASCII characters take. The default path follows default
 transitions. For a state that loops on itself, the default path is the self-loop.
@@ -76,8 +76,8 @@ def reads_on(paths: Paths, trie: Trie, nodes: NDArray[Any], states: NDArray[Any]
 def levels_of(trie: Trie, levels: int) -> NDArray[np.int64]:
     """``[heights]``: the level of the tables that covers a subtree, by the height of the subtree.
 
-    Level ``n`` covers ``2 ** n`` characters. A subtree that is too high for the last level gets the level
-    ``levels + 1``, whose entries say no where it matters how long a text is.
+    Level ``n`` covers ``2 ** n`` characters. A higher subtree gets the level ``levels + 1``, which allows the subtree
+    only if the state reads texts of any length over the subtree's characters.
     """
     level_of: NDArray[np.int64] = np.full(trie.longest + 1, levels + 1, dtype=np.int64)
     covered = _CEILING_LOG2[: min((1 << levels) + 1, len(level_of))]

@@ -24,7 +24,7 @@ _MOST_ROUNDS: Final = 16
 #: The most states between characters, and the largest table over bytes, of such a search.
 _MOST_BETWEEN: Final = 64
 _MOST_BYTE_ENTRIES: Final = 1 << 17
-#: The bytes with which characters begin, and those with which they go on.
+#: The first bytes of characters in UTF-8, and the continuation bytes.
 _BEGINNING: Final = (*range(0x80), *range(0xC2, 0xF5))
 _CONTINUING: Final = tuple(range(0x80, 0xC0))
 
@@ -36,7 +36,7 @@ Found = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]
 
 
 def with_endless_runs(found: Found, lost: NDArray[np.uint64] | None) -> Found:
-    """Paths, with the characters that end runs where these are fewer.
+    """The paths, with the characters that end runs in the entries where these characters are fewer.
 
     Args:
         found: low, high and marks of :class:`.Paths`, level by level.
@@ -75,13 +75,13 @@ def lost_by_characters(made_of: Utf8Expansion, ascii_part: AsciiClasses) -> NDAr
 
 
 def _rounds(own: NDArray[np.uint64], source: NDArray[np.integer[Any]]) -> NDArray[np.uint64] | None:
-    """What states lose, with all that is lost after them; ``None`` if that takes many rounds.
+    """What each state, or any state reachable from it, cannot read; ``None`` if the search takes too many rounds.
 
     Args:
-        own: ``[states, 3]``, what each state loses itself.
+        own: ``[states, 3]``, what each state itself cannot read.
         source: ``[states, columns]``, the next states; the last number or -1 for none.
     """
-    # A last row for the dead state, which loses nothing.
+    # The last row is for the dead state, which adds nothing.
     lost = np.append(own, np.zeros((1, 3), dtype=np.uint64), axis=0)
     for _ in range(_MOST_ROUNDS):
         reached: NDArray[np.uint64] = lost[:-1] | np.bitwise_or.reduce(lost[source], axis=1)
@@ -106,7 +106,7 @@ def lost_by_bytes(
         return None
     beginning, continuing = (np.unique(byte_class[list(read)]) for read in (_BEGINNING, _CONTINUING))
     begins = table[:, beginning]
-    # A state that reads nothing counts as one between characters.
+    # A state that reads nothing counts as a state between characters.
     between = (begins != -1).any(axis=1) | (table == -1).all(axis=1)
     at, inner = between.nonzero()[0], (~between).nonzero()[0]
     few = len(at) <= _MOST_BETWEEN
@@ -159,7 +159,7 @@ def _reached_between(
 
 
 def _with_all_reached(own: NDArray[np.uint64], reached: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """``[states, 3]``: what each state loses, and what the states lose that it reaches."""
+    """``[states, 3]``: the characters that a state, or any state that is reachable from it, cannot read."""
     lost: NDArray[np.uint64] = np.bitwise_or.reduce(np.where(reached[:, :, None], own[None], _ZERO), axis=1)
     return lost
 

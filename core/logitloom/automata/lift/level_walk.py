@@ -48,8 +48,8 @@ class WalkTable(ABC):
     """An automaton over bytes as a walk asks it: its states are numbers, and next states come in arrays.
 
     Attributes:
-        least_pairs, least_tokens: a walk looks for subtrees that are allowed as a whole where it has more pairs, and
-            more tokens are below their nodes.
+        least_pairs, least_tokens: a walk looks for subtrees that are allowed as a whole if it has more than
+            ``least_pairs`` pairs, and more than ``least_tokens`` tokens are below their nodes.
         reads_single: whether :meth:`row` is fast, so that short walks go node by node.
         leaves: whether entries below -1 are left to the caller. Otherwise there are none.
         has_paths: whether the paths of all states are known already.
@@ -77,7 +77,7 @@ class WalkTable(ABC):
         return int(self.step(np.array([state]), np.array([byte], dtype=np.uint8))[0])
 
     def row(self, state: int) -> Sequence[int]:
-        """The next states of one state by column, below -1 for those that :meth:`after` computes."""
+        """The next states of one state by column; an entry below -1 stands for a state that :meth:`after` computes."""
         found: list[int] = self.step(np.full(256, state), np.arange(256, dtype=np.uint8)).tolist()
         return found
 
@@ -258,8 +258,8 @@ def one_by_one(
         whole: gets the nodes of which all tokens are allowed; by default the walk does not look for them.
 
     Returns:
-        The nodes whose state is alive, without those of ``whole``, these states, and the first nodes whose state is
-        dead.
+        The nodes whose state is alive, except the nodes in ``whole``; the states of these nodes; and the first nodes
+        whose state is dead.
     """
     alive: list[int] = []
     states_alive: list[int] = []

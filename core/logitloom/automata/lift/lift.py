@@ -267,7 +267,7 @@ class LiftedAutomaton(Constraint):
         return self.least_after(state)
 
     def allowed_within(self, state: State, most: int) -> TokenSet | None:
-        """Found by a walk that looks at tokens one by one only where they decide; of automata with ``near_end`` alone.
+        """Found by a walk that decides many tokens together; ``None`` for automata without ``near_end``.
 
         The work is bounded as for :meth:`least_after`. The tokens with which the completion of the text can begin are
         always found.
@@ -332,7 +332,7 @@ class LiftedAutomaton(Constraint):
         return found
 
     def least_of(self, state: State, ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """``[n] int32``: as :meth:`least_after` for some ids, which are allowed; ``UNKNOWN`` where there is no text."""
+        """``[n] int32``: as :meth:`least_after` for some allowed ids; ``UNKNOWN`` for ids without a known text."""
         any_token = self.most_after(state)
         if any_token < UNKNOWN:
             by_id, _ = self._bounded_by_id(state, any_token)
@@ -352,7 +352,8 @@ class LiftedAutomaton(Constraint):
     def _bounded_by_id(self, state: State, any_token: int) -> tuple[NDArray[np.int32], bool]:
         """By id the bound of :meth:`least_after`, -1 if no text is known to go on, and whether tokens were left out.
 
-        Tokens that were left out, and if there are any also those that are not allowed, have the bound of any token.
+        Tokens that were left out have the bound ``any_token``. If there are such tokens, forbidden tokens have this
+        bound, too.
         """
         account, table = self._near_a_limit()
         ids, which, values = self._read_from(state, table.visited, table)
@@ -450,8 +451,8 @@ class LiftedAutomaton(Constraint):
     def _walked(self, state: State, shared: bool, tried: bool) -> tuple[TokenSet, bool]:
         """The tokens of a state that bounded work finds, and whether they are all.
 
-        A walk that looks for subtrees everywhere decides. It reads no state that a faster walk leaves out, so the
-        result does not depend on what is remembered, nor on the kernels.
+        A walk that looks for subtrees everywhere decides. This walk reads no state that a faster walk leaves out, so
+        the result depends neither on the remembered states nor on the kernels.
 
         Args:
             state: the state.
@@ -472,7 +473,7 @@ class LiftedAutomaton(Constraint):
         return found, whole
 
     def _read(self, state: State) -> TokenSet | None:
-        """The tokens of a state; ``None`` if a fast walk takes too much work, which it may after one that did."""
+        """The tokens of a state; ``None`` if a fast walk takes too much work, or if the last walk left states out."""
         if self.memory.was_cut:
             return None
         kernels, trie, table = automaton_kernels(), self._trie, WatchedStates(self._room(), _MOST_WORK)
@@ -491,7 +492,7 @@ class LiftedAutomaton(Constraint):
         return walked_set(self._trie, walked, self._free, self._textless, self.vocab_size)
 
     def _with_completion(self, part: TokenSet, state: State) -> TokenSet:
-        """Some of the tokens of a state, and those with which its completion can begin."""
+        """The given tokens of a state, and the tokens with which the completion of the state can begin."""
         along = trie_walk.nodes_along(self._trie, self._automaton.completion(state) or b"")
         more, _ = trie_walk.tokens_at(self._trie, np.array(along, dtype=np.int64))
         ids = np.concatenate([part.listed(self.vocab_size), more, self._free])

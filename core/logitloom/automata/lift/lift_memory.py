@@ -1,4 +1,4 @@
-"""What is remembered about the states of one lifted automaton, its visited states included."""
+"""The remembered results for the states of one lifted automaton, and its visited states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LiftMemory(StateMemory):
 
     Attributes:
         sets: token sets by state.
-        shared: token sets that several states have, by what these states have in common.
+        shared: token sets that several states share, by a key that these states have in common.
         parts: by state the tokens that bounded work finds, and whether they are all.
         within: by state and number of tokens the tokens after which so many complete the text.
         layers: :meth:`.NearEnd.layers` by number of tokens.

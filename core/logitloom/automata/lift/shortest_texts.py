@@ -23,7 +23,7 @@ def tokens_of_shortest_texts(
 ) -> NDArray[np.int32]:
     """``[states] int32``: the fewest tokens that write a shortest text from each state, -1 if there is no text.
 
-    After its first byte the text of a state is that of the next state, so the numbers count down along it.
+    The text of a state without its first byte is the text of the next state, so the numbers decrease along the text.
 
     Args:
         trie: the trie of a vocabulary that has the bytes ``read`` as tokens.

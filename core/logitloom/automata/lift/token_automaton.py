@@ -194,7 +194,7 @@ class TokenAutomaton(LiftedAutomaton):
 
     @property
     def vocabulary_bytes(self) -> int:
-        """Bytes of the vocabulary and its trie, which automata over one vocabulary share."""
+        """Size in bytes of the vocabulary and its trie, which all automata over this vocabulary share."""
         return self._trie.nbytes + self.vocabulary.flat_bytes.nbytes + _BYTES_OF_TEXT * self.vocabulary.size
 
     @cached_property
@@ -436,7 +436,8 @@ class TokenAutomaton(LiftedAutomaton):
         table[:states, end] = np.where(may_end, self.ended, DEAD)
         table[_FINISHED] = _FINISHED
         if self._pruned:
-            # The finished and the dead row come last, so that negative entries of the table are their indices.
+            # The finished and the dead row come last, so that the negative entries of the table are indices of these
+            # rows.
             alive = np.append(ends_reachable(table[:states], may_end), [True, True])
             table[~alive[table]] = DEAD
         allowed = allowed_steps(table)

@@ -24,7 +24,7 @@ __all__ = ["TokenClasses", "TooManyFunctions", "token_classes"]
 _UNKNOWN: Final = -2
 _WORD: Final = 4  # bytes of a state
 _AT_ONCE: Final = 1 << 19
-#: What a function after one more byte costs, in states that are looked at, besides its own states.
+#: The cost of computing one function, besides the cost of its states, in units of one examined state.
 _OF_A_FUNCTION: Final = 144
 #: Entries of a table of classes that cost as much as a state.
 _ENTRIES_OF_A_STATE: Final = 2
@@ -110,7 +110,7 @@ class _Functions(WalkTable):
             self.then[function, byte_class] = number
 
     def take(self, work: int) -> None:
-        """Count some work; it is counted before it is done."""
+        """Count work before it is done; raise :class:`TooManyFunctions` above the limit."""
         self.work += work
         if self.most_work is not None and self.work > self.most_work:
             raise TooManyFunctions

@@ -1,8 +1,9 @@
 """Which tokens lead to states from which few tokens complete a text: a walk of the vocabulary's trie near a limit.
 
-The walk looks at tokens one by one only where tokens decide. A subtree is recorded as a whole if a run of
-characters reads every token below its node and leads to states that are near enough, and its tokens lack the characters
-that lead to others. A subtree is left out if its tokens lack the characters that lead nearer.
+The walk examines tokens one by one only where no subtree is decided as a whole. A subtree is taken as a whole if a run
+of characters reads every token below its node and leads to states that are near enough to the end, and if the tokens
+lack the characters that lead to farther states. A subtree is left out if its tokens lack the characters that lead
+nearer.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def tokens_within(
         trie: the trie of a vocabulary.
         table: the visited states, with a bound on the work of the walk.
         state: the state before the tokens.
-        near: what the states tell about their distances.
+        near: what is known of the distances of states to the end.
         layers: :meth:`NearEnd.layers` for ``most``.
         most: the number of tokens.
         fits: whether the completion of a state takes at most so many tokens; asked where ``near`` does not tell.
@@ -73,7 +74,8 @@ def tokens_within(
         nearer, farther, within, begun = known.away(numbers, layers)
         partial = trie.marks.take(nodes) & HIGH_PARTIAL > 0
         if layers[2] is not None:
-            # A token that ends within a character needs one more token than what follows the character.
+            # After a token that ends within a character, one more token is needed than for the text after the
+            # character.
             at = partial.nonzero()[0]
             partial[at] = _leads(trie, nodes.take(at), within.take(at), layers[2], begun.take(at), HIGH_PARTIAL)
         # Any token leads to states at no distance.
@@ -96,7 +98,7 @@ def tokens_within(
 def tokens_within_characters(
     trie: Trie, table: BoundedStates, state: State, near: NearEnd, most: int, fits: Callable[[State], bool]
 ) -> NDArray[np.int32]:
-    """Of the tokens that end within a character, those after which at most so many tokens complete the text.
+    """The ids of tokens that end within a character and after which at most ``most`` tokens complete the text.
 
     Args:
         trie, table, state, near, most, fits: as for :func:`tokens_within`.
@@ -125,8 +127,8 @@ class _StatesNearEnd:
         table, near, most, fits: as for :func:`tokens_within`.
 
     Attributes:
-        values: the states of the walk. Their numbers are places in this list, in the order in which the walk comes to
-            them, so they are the same in every process.
+        values: the states of the walk, in the order of their first visit. The number of a state is its index in this
+            list, so numbers are the same in every process.
     """
 
     def __init__(self, table: BoundedStates, near: NearEnd, most: int, fits: Callable[[State], bool]) -> None:

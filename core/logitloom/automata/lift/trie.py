@@ -2,7 +2,7 @@
 
 Nodes are numbered in breadth-first order, so the children of a node are contiguous, and so is every level. Tokens are
 sorted by their bytes, so the tokens below a node are one range of the sorted order. A walk can allow or forbid a whole
-subtree with this range. To decide this at a node, each node has the set of characters that occur below it.
+subtree with this range. For this decision each node has the set of characters that occur below it.
 """
 
 from __future__ import annotations

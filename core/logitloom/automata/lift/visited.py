@@ -36,9 +36,9 @@ _OF_A_STATE: Final = 20
 _BYTES_OF_A_UNIT: Final = 4
 #: Nodes of the trie that count as much as a unit where a walk looks at each of them closely.
 _NODES_OF_A_UNIT: Final = 100
-#: Walks look for subtrees that are allowed as a whole where more tokens than this are below their nodes.
+#: A walk looks for subtrees that are allowed as a whole if more tokens than this are below the nodes of its pairs.
 _MANY: Final = 8192
-#: Loops on characters above ASCII are looked for where so few states are within them.
+#: Loops on characters above ASCII are found only if at most this number of states are within the characters.
 _FEW_WITHIN: Final = 16
 
 
@@ -47,7 +47,7 @@ class TooMuchWork(Exception):
 
 
 class Account:
-    """The work that one mask may take, and has taken.
+    """The work that one mask has taken, and the limit of this work.
 
     Args:
         most: the most work.
@@ -271,7 +271,7 @@ class VisitedStates(WalkTable):
 
 
 class _StatesOfAWalk(WalkTable):
-    """Visited states as one walk reads them; what is said of a state is that of the visited states.
+    """The visited states as the table of one walk; each answer about a state comes from the visited states.
 
     Args:
         visited: the visited states.
@@ -313,7 +313,7 @@ class _StatesOfAWalk(WalkTable):
 
 
 class WatchedStates(_StatesOfAWalk):
-    """Visited states for one walk that is given up if it takes too much work.
+    """The visited states for one walk, which is given up if the walk takes too much work.
 
     Args:
         visited: the visited states.
@@ -372,8 +372,8 @@ class WatchedStates(_StatesOfAWalk):
 class BoundedStates(_StatesOfAWalk):
     """Visited states for one walk that leaves out the transitions above a bound.
 
-    The walk counts each state that it reads, whether its transitions are remembered or not, in the order in which it
-    comes to them. So the same transitions are left out in every process. The first bytes of tokens are always read.
+    The walk counts the states in the order in which it reads them, whether or not their transitions are remembered. So
+    the same transitions are left out in every process. The first bytes of tokens are always read.
 
     Args:
         visited: the visited states.

@@ -1,7 +1,7 @@
 """A prefix trie read node by node: the words of the trie, and where a walk of single nodes goes on.
 
-A word is an entry of the trie: a token, or any other text that a trie was made of. Callers hold nodes as numbers and
-ask :class:`Words` for what is at them and below them.
+A word is an entry of the trie: a token, or any other text that a trie was made of. Callers hold nodes as numbers; the
+methods of :class:`Words` return words and nodes at and below a node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logitloom.vocabulary import Vocabulary, kept_with_vocabulary
 __all__ = ["Words", "vocabulary_words"]
 
 _BLANKS: Final = b" \n\t\r"
-#: Nodes; and by byte those of them that have children.
+#: Nodes; and, by their last byte, the nodes among them that have children.
 _NodesByByte = tuple[list[int], list[tuple[int, list[int]]]]
 #: The most sets of bytes for which the nodes after whitespace are kept.
 _MOST_SETS: Final = 1 << 12
@@ -119,7 +119,7 @@ class Words:
         """The nodes after ``least`` to ``most`` characters of whitespace and one of some bytes, which is no whitespace.
 
         Returns:
-            The nodes; and by byte those of them that have children.
+            The nodes; and, by their last byte, the nodes among them that have children.
         """
         known = self._after_blanks.get((read, least, most))
         if known is None:
@@ -177,7 +177,7 @@ class Words:
         return self._bytes[node : node + 1]
 
     def text_from(self, nodes: Container[int], node: int) -> tuple[int, bytes]:
-        """The nearest of some nodes that is a node or above it, and the bytes from there. One of them must be."""
+        """The last of ``nodes`` on the path to ``node``, and the bytes from there to ``node``. There must be one."""
         text = bytearray()
         while node not in nodes:
             text += self.byte(node)
@@ -230,7 +230,7 @@ class Words:
         return trie.order.take(joined([members(first, trie.own.take(at) - first), *positions]))
 
     def ids_of(self, ended: list[int], whole: list[int]) -> NDArray[np.int32]:
-        """The words that end at some nodes, and those that begin with the prefixes of other nodes."""
+        """The words that end at the nodes ``ended``, and the words at and below the nodes ``whole``."""
         trie = self.trie
         first, first_whole = trie.first.take(ended), trie.first.take(whole)
         positions = [

@@ -2,8 +2,9 @@
 
 An anchor depends on the kinds of the characters before and after it (:mod:`.boundaries`). In many patterns these kinds
 are known: nothing comes before the ``^`` that begins a pattern, and a word character comes after the ``\\b`` in
-``" \\bcat"``. An anchor that always holds at its place becomes the empty text, and an anchor that never holds there
-matches nothing. A pattern without other anchors needs no contexts, so its automaton is smaller.
+``" \\bcat"``. An anchor that always holds at its place is replaced by the empty text; an anchor that never holds at its
+place is replaced by a node that matches nothing. A pattern without other anchors needs no contexts, so its automaton is
+smaller.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Edges(NamedTuple):
 
 
 def without_decided_anchors(tree: Node) -> Node:
-    """The tree of the same texts without the anchors that always or never hold where they stand.
+    """An equivalent tree without the anchors that always hold, or never hold, at their places.
 
     Args:
         tree: the whole pattern, without look-around.

@@ -203,7 +203,7 @@ _ASCII_LETTERS: Final = "".join(chr(c) for c in range(128) if chr(c).isalpha())
 
 @cache
 def _ascii_letters_equal_to(flags: int) -> dict[int, CharSet]:
-    """By ASCII letter all characters that equal it when case is ignored, found with one pattern."""
+    """For each ASCII letter, all characters that equal the letter when case is ignored; found with one pattern."""
     candidates = _ASCII_LETTERS + _FOLDING_TO_ASCII
     pattern = re.compile("|".join(f"({letter})" for letter in _ASCII_LETTERS[:26]), re.IGNORECASE | (flags & re.ASCII))
     equal: list[list[str]] = [[] for _ in range(26)]

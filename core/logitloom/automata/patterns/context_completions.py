@@ -1,8 +1,8 @@
 """The shortest texts of patterns with boundaries: the positions and contexts as a position automaton without contexts.
 
 The characters that may follow a position depend on the kind of the character that was read at the position. This class
-makes one position for each kind. Contexts then decide nothing more, and the shortest texts are those of
-:class:`logitloom.automata.patterns.position_completions.PositionCompletions`.
+makes one position for each pair of a position and a kind. Contexts then decide nothing more, and the shortest texts are
+those of :class:`logitloom.automata.patterns.position_completions.PositionCompletions`.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class PlainPositions:
         number[places, kinds] = np.arange(1, last_newline)
         self.sets, self.set_at = _sets_by_kind(nfa.chars, places, kinds)
         read_from, leads_to = self._pairs(nfa, living, number, last_newline)
-        #: What may come after a position that has read a character of a kind: in one list, and where that of each
-        #: position and kind begins.
+        #: The positions that may come after each position and the kind of its character: one list, and the index at
+        #: which the part of each position and kind begins.
         self._after, self._begins = by_key(read_from, leads_to, _BEFORE * len(alive))
         self._known: dict[tuple[int, int], Positions] = {}
         source_of = np.zeros(_BEFORE * len(alive), dtype=np.int64)
@@ -75,7 +75,7 @@ class PlainPositions:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Pairs of a position with the kind before, as ``_BEFORE * position + kind``, and what may come after.
 
-        Of positions that are alike there is the first one.
+        If several positions are alike, only the first of these positions has pairs.
         """
         firsts = np.unique(self._alike)
         follow = [nfa.follow[nfa.follow_at[p]] for p in firsts.tolist()]

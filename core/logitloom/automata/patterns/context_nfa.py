@@ -76,7 +76,7 @@ def repeated_atomic_parts(node: Node, inside: bool = False) -> Iterator[Atomic]:
     """Yield the atomic parts that a quantifier repeats.
 
     The positions do not show whether such a part is left and entered again, or not left. The anchors between two
-    repetitions apply only in the first case. So these parts are not supported together with anchors.
+    repetitions apply only in the first case. So repeated atomic parts are not supported together with anchors.
     """
     if isinstance(node, Atomic):
         if inside:

@@ -116,7 +116,7 @@ class FollowSets(dict[int, Positions]):
     def __init__(self, following: Sequence[_Following], start: int = 0) -> None:
         self.following = following
         self._start = start
-        #: Sets that were moved, beside the sets that they were made of, whose identities are in the keys.
+        #: Sets that were moved, each with the sets that it was made of; the identities of the latter are in the keys.
         self._moved: dict[tuple[int, int, int], tuple[Positions, Positions, Positions]] = {}
 
     def __reduce__(self) -> tuple[type[FollowSets], tuple[Sequence[_Following], int]]:
@@ -196,7 +196,7 @@ class FollowSets(dict[int, Positions]):
         return targets, begins, edges.alike - self._start
 
     def _groups(self) -> list[tuple[_Following, NDArray[np.int64]]]:
-        """The entries, each with the positions that share it."""
+        """The distinct entries of ``following``, each with the positions that share the entry."""
         if len(self.following) == 1:
             return [(self.following[0], np.array([self._start]))]
         # Mostly neighbours share an entry.
@@ -223,8 +223,8 @@ class _Short(NamedTuple):
 
     Attributes:
         positions: the positions.
-        moved: the next positions that lie as far from each position, as distances.
-        fixed: those that are the same after each position.
+        moved: the next positions that have the same distance from each position, as distances.
+        fixed: the next positions that are the same for each position.
     """
 
     positions: NDArray[np.int64]
@@ -253,7 +253,7 @@ def _numbers(lists: Sequence[Collection[int]]) -> NDArray[np.int64]:
 
 
 def _first_alike(following: _Copied | _Extended, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of some positions that share an entry, for each the first one that has the same next positions in its copy."""
+    """For each position of an entry, the first position of the same copy that has the same next positions."""
     start, part = following.within if isinstance(following, _Extended) else following
     alike = part._by_place[2]
     if (alike == np.arange(len(alike))).all():
@@ -364,8 +364,8 @@ class PositionAutomaton(NamedTuple):
         sets: the distinct character sets.
         set_at: by position the index of its set.
         first: the positions that a text may begin with.
-        follow: by position the positions that may come after it.
-        order: which positions are redundant beside others.
+        follow: for each position, the positions that may come next.
+        order: which positions of a set are redundant because of other positions of the set.
     """
 
     sets: list[CharSet]
@@ -439,7 +439,7 @@ def _without_dead_ends(first: Positions, follow: list[Positions]) -> tuple[Posit
 
 
 def _predecessors(follow: Sequence[Positions]) -> list[list[int]]:
-    """By position the positions that it may follow."""
+    """For each position, the positions that may come before it."""
     before: list[list[int]] = [[] for _ in follow]
     for p, following in enumerate(follow):
         for q in following:
@@ -459,7 +459,8 @@ class _PositionBuilder:
         self.atomic: list[_AtomicPart] = []
         self.fails = False
         self.work = 0
-        #: The pairs of a position and a position that may come after it, and those in sets that are not shared.
+        #: The number of pairs of a position and a next position, and the number of these pairs in sets that are not
+        #: shared.
         self.pairs = 0
         self.edges = 0
 

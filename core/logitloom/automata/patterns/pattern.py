@@ -47,7 +47,7 @@ class Concatenation(NamedTuple):
 
 
 class Alternation(NamedTuple):
-    """One of several branches; without branches it matches no text."""
+    """A choice between branches; a choice without branches matches no text."""
 
     branches: tuple[Any, ...]
 

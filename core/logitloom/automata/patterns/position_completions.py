@@ -35,7 +35,7 @@ BYTE_ORDER: Final = bytes(_IN_ORDER.index(byte) for byte in range(256))
 
 
 class PositionCompletions:
-    """For each position a shortest text that begins with one of its characters and leads to the end.
+    """For each position, a shortest text that begins with a character of the position and leads to the end.
 
     Args:
         sets: the character sets.
@@ -50,16 +50,16 @@ class PositionCompletions:
     def __init__(self, sets: list[CharSet], set_at: list[int], edges: NextPositions) -> None:
         self.sets, self.set_at, self.edges = sets, np.array(set_at), edges
         characters = [_first_character(chars) if chars else b"" for chars in sets]
-        #: The different characters in their order, and by position the place of its character among them.
+        #: The distinct characters in their order, and for each position the index of its character in this list.
         self._texts = sorted({*characters}, key=lambda each: each.translate(BYTE_ORDER))
         place = {text: at for at, text in enumerate(self._texts)}
         self._text_at = np.array([place[each] for each in characters]).take(self.set_at)
-        #: The positions before each position, of those that are alike one, and the positions that are like each: one
-        #: after the other, and where those of each begin.
+        #: The positions before each position (one of several that are alike), and the positions that are alike: each as
+        #: a list, with the index at which the part of each position begins.
         self._before = by_key(edges.targets, edges.sources, len(set_at))
         self._alike = by_key(edges.alike, np.arange(len(set_at)), len(set_at))
-        #: The positions in the order of their texts; by position its place in this order, the bytes of its text, and
-        #: the position that reads the second character of the text.
+        #: The positions in the order of their texts; and for each position its index in this order, the length of its
+        #: text in bytes, and the position that reads the second character of the text.
         self._ranked: list[int] = []
         self._rank, self._size, self._next = (np.zeros(len(set_at), dtype=np.int64) for _ in range(3))
         #: Ranges of this order: many positions each, whose texts have equally many bytes.
@@ -79,7 +79,8 @@ class PositionCompletions:
         unseen = np.ones(len(lengths), dtype=bool)
         unseen[END_POSITION] = False
         ranked, text_at, length_of, is_unseen = self._ranked, self._text_at.data, lengths.data, unseen.data
-        #: By length the positions that have such a text. A position is seen from the first position that it leads to.
+        #: For each length in bytes, the positions whose text has this length. A position is seen from the first
+        #: position that it leads to.
         waiting: dict[int, list[int]] = {0: [END_POSITION]}
         while waiting:
             size = min(waiting)
@@ -103,7 +104,7 @@ class PositionCompletions:
                             waiting.setdefault(size + length_of[one], []).append(one)
 
     def _many(self, positions: list[int], size: int, unseen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Rank some positions whose texts have ``size`` bytes, and return the positions that are seen from them."""
+        """Rank positions whose texts have ``size`` bytes; return the unseen positions that lead to them."""
         ranked, (before, starts), after = self._ranked, self._before, self._next
         here = np.array(positions)
         here = here.take(np.lexsort((here, self._rank.take(after.take(here)), self._text_at.take(here))))
@@ -116,7 +117,7 @@ class PositionCompletions:
         leading, leads_to = before.take(members(starts.take(here), counts)), here.repeat(counts)
         new = unseen.take(leading)
         leading, leads_to = leading[new], leads_to[new]
-        # The first position that one leads to is the best one. It is written last.
+        # Of the next positions of a position, the first is the best. It is written last.
         after[leading[::-1]] = leads_to[::-1]
         unseen[leading] = False
         leading = distinct(leading, len(unseen))
@@ -151,7 +152,8 @@ class PositionCompletions:
         """By position the most tokens that any position reached from it needs."""
         (before, starts), (alike, begins) = ([each.tolist() for each in pair] for pair in (self._before, self._alike))
         sources, targets, same = self.edges
-        # Often most positions need the most tokens. What leads to them is found without following each.
+        # Often most positions need the most tokens. The positions that lead to these positions are found at once, not
+        # one by one.
         largest = needed == needed.max()
         farthest: list[int] = np.where(largest, needed, -1).tolist()
         leading = np.zeros(len(needed), dtype=bool)

@@ -31,10 +31,11 @@ class PositionDistances:
     Args:
         characters: the character sets, and by position the index of its set.
         edges: which positions may come after each position.
-        needed: by position the fewest tokens that write its text, or a bound above them.
+        needed: by position, the fewest tokens that write its text, or an upper bound.
         exact: whether there are no bounds in ``needed``.
         sizes: by position the bytes of its text.
-        farthest: by position a bound on the tokens that its text, or that of any position reached from it, needs.
+        farthest: by position, a bound on the tokens for its text and for the text of every position that is reachable
+            from it.
         rest: a bound on the tokens that complete a character which a token has begun.
         longest: the bytes of the longest token.
         apart: whether no token ends a character above ASCII and goes on with the text of a position.
@@ -66,7 +67,7 @@ class PositionDistances:
         return self._layers(self.least <= most)
 
     def nearer_within(self, most: int) -> Layers | None:
-        """:meth:`nearer` for texts that come after the end of a character, which takes a token of its own."""
+        """:meth:`nearer` for texts after the end of a character, if a token of its own completes the character."""
         return self.nearer(most - 1) if self._apart else None
 
     def farther(self, most: int, size: int) -> Layers:

@@ -117,7 +117,7 @@ class HighPartition:
 
     @cached_property
     def kinds(self) -> NDArray[np.bool_]:
-        """``[2, classes + 1]``: which classes hold word characters, and which hold others.
+        """``[2, classes + 1]``: which classes contain word characters, and which contain other characters.
 
         The last entry stands for characters that are in no set of the pattern.
         """

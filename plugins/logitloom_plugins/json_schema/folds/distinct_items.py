@@ -42,15 +42,16 @@ __all__ = ["DistinctItems", "SearchTooLong"]
 _ENDS: Final = b"]},"
 _DIGITS: Final = b"0123456789"
 _NUMBERS: Final = tuple([bytes([byte]) for byte in NUMBER])
-#: Digits that are counted after those of a number.
+#: The most further digits of a number for which different numbers are counted.
 _MOST_FURTHER: Final = 16
 #: Names of :attr:`DistinctItems._names`, and contents of :attr:`StringContents._members`.
 _MOST_REMEMBERED: Final = 1 << 16
 #: Results of :meth:`DistinctItems.has_completion`: enough for one mask, because another asks about other positions.
 _MOST_COMPLETIONS: Final = 1 << 10
-#: Positions that one search for a completion visits.
+#: The most positions that one search for a completion visits.
 _MOST_SEARCHED: Final = 1 << 15
-#: Contents of a string that are counted, their bytes, and the entries of a table with which they are.
+#: The largest count of the contents of a string, the most bytes of a counted content, and the most entries of the table
+#: of counts.
 _MOST_COUNTED: Final = 1 << 40
 _MOST_BYTES: Final = 256
 _MOST_ENTRIES: Final = 1 << 20
@@ -120,9 +121,9 @@ class DistinctItems:
         self.left = math.inf
 
     def can_recur(self, position: ItemPosition) -> bool:
-        """Whether an unfinished value or member name can become such that its item may equal an earlier item.
+        """Whether an unfinished value or member name can end so that its item may equal an earlier item.
 
-        Of numbers it is enough that there is an earlier one.
+        For an unfinished number it is enough that an earlier item can recur with some number.
         """
         frame, phase, text, escape = position
         assert frame is not None
@@ -141,7 +142,7 @@ class DistinctItems:
         return any(literal.startswith(text) for literal in recurring.literals)
 
     def _begun(self, position: ItemPosition) -> _BegunStrings:
-        """The strings with which an earlier item can recur, and that begin as what is read."""
+        """The strings with which an earlier item can recur, and which begin with the characters read so far."""
         frame, phase, text, _ = position
         assert frame is not None
         strings, begun = self._strings(frame, phase == "name"), text[1:]
@@ -301,7 +302,10 @@ class DistinctItems:
         return code != DEAD and self._reader.read(current, bytes([byte])) is not None
 
     def _is_in_gap(self, current: Position, byte: int) -> bool:
-        """Whether whitespace may be left out. In an indented text a line that has begun only fits what comes on it."""
+        """Whether whitespace may be left out.
+
+        It may not at the beginning of a line of an indented text, because the line decides what may follow on it.
+        """
         code = self._codes.code(current.state, byte)
         return code >= 0 and isinstance(self._numbering.states[code], GapState)
 

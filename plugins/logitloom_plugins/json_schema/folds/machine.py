@@ -51,8 +51,8 @@ class Machine:
 
     def __init__(self, values: Satisfiability, whitespace: Whitespace, escapes: str) -> None:
         self.values, self.keywords, self.root = values, values.keywords, values.root
-        #: Held while states and rows are made. All texts of a schema share them; the first text that visits a state
-        #: makes it.
+        #: Held while states and rows are made. All texts of a schema share the states and rows; the first text that
+        #: visits a state makes the state.
         self.lock = self.keywords.lock
         self.whitespace = whitespace
         self.grammar = SchemaGrammar(values, whitespace, escapes)

@@ -38,7 +38,7 @@ _ASSERTIONS: Final[Assertions] = {
     "array": (array_formulas, evaluated_items),
     "object": (object_formulas, evaluated_properties),
 }
-#: The types whose formulas have atoms; and ``null``, which stands for the types whose formulas have none.
+#: The types whose formulas have atoms, and ``null``, which stands for all types whose formulas have no atoms.
 _CHECKED = ("null", "number", "string", "array", "object")
 #: Atoms that ask nothing of the values of members and items.
 _COUNTED: Final = frozenset(("req", "minp", "maxp", "mini", "maxi"))
@@ -97,7 +97,7 @@ def compile_schema(schema: JSONValue, options: SchemaOptions | None = None, budg
     options = options if options is not None else _DEFAULTS
     tracker = BudgetTracker(budget, "the schema")
     try:
-        # The time is the schema's: each of its patterns gets what the others left.
+        # The time limit is for the whole schema: each pattern gets the time that the other patterns have left.
         with (
             tracker.for_all(),
             stored_values(
@@ -199,7 +199,7 @@ def _said(problems: dict[tuple[str, str], str]) -> str:
 
 
 def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
-    """Look at every keyword that can play a part, and note those that cannot be enforced.
+    """Look at every keyword that can play a part, and note the keywords that cannot be enforced.
 
     Returns:
         The nodes with ``uniqueItems``, and the nodes from which subschemas lead to such a node.

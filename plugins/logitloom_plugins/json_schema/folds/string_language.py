@@ -1,4 +1,4 @@
-"""Which strings satisfy a schema: an automaton over their UTF-8 bytes, for formats that write strings as they are."""
+"""The strings that satisfy a schema, as an automaton over UTF-8, for formats that write strings without quotes."""
 
 from __future__ import annotations
 

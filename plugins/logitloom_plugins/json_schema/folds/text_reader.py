@@ -1,4 +1,4 @@
-"""Reading a text byte by byte: the state that a text leads to, what is open there, and what must not come twice."""
+"""Reading a text byte by byte: the state after the text, the stack, the names and items that must not come twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TextReader:
         Args:
             code: the code of a byte that begins or ends a value.
             stack: the stack before the byte.
-            written: a name that ends here, as it is written, without quotes; ``None``: it may come twice.
+            written: the bytes between the quotes of a name that ends here; ``None`` if the name may come twice.
         """
         numbering = self._numbering
         operation = numbering.operations[-2 - code]
@@ -79,7 +79,7 @@ class TextReader:
         return target, stack
 
     def has_another_name(self, number: int, names: frozenset[str], written: bytes) -> bool:
-        """Whether a name that is being written can become one that has not come."""
+        """Whether an unfinished name can become a name that has not come."""
         state = self._numbering.states[number]
         if isinstance(state, TextState) and isinstance(state.context, NameContext):
             begun, keys, mask = characters_of(written), state.context.keys, state.context.mask

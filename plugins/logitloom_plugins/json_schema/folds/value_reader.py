@@ -1,7 +1,7 @@
 """Reading the values of a text byte by byte, where items of an array must be different.
 
-Only texts of a machine are read, so what may come where is not asked again. A value that has ended is known by its
-*canonical text*, which is the same for all texts of equal values: ``1.0`` and ``1`` are ``1e0``.
+Only texts that a machine allows are read, so the reader does not check their syntax again. A value that has ended is
+known by its *canonical text*, which is the same for all texts of equal values: ``1.0`` and ``1`` are ``1e0``.
 
 References:
     JSON Schema 2020-12, Core, section 4.2.2 "Instance Equality".
@@ -58,9 +58,9 @@ class Container(NamedTuple):
 
     Attributes:
         kind: ``array``, ``object``, or ``distinct`` for an array whose items must all be different.
-        done: its items so far, or its members as pairs of a name and a value; ``None`` if there are none.
+        done: the items so far, or the members as pairs of a name and a value; ``None`` if there are none.
         name: of a member whose value has not ended.
-        candidates: the values that it can still become so that an item around it equals an earlier one.
+        candidates: the values that the container can still become so that an item around it equals an earlier item.
     """
 
     kind: str
@@ -112,7 +112,7 @@ class ItemPosition(NamedTuple):
     escape: bytes = b""
 
 
-#: Where there is nothing to remember.
+#: The position outside of arrays of different items, where no value is remembered.
 OUTSIDE: Final = ItemPosition(None)
 
 
@@ -120,8 +120,8 @@ class ItemReader:
     """The values that texts have written.
 
     Attributes:
-        values: by canonical text the type and the content of a value. The content of a string is its characters as
-            UTF-8, that of an array its items, and that of an object its members.
+        values: by canonical text the type and the content of a value. The content is the characters of a string as
+            UTF-8, the items of an array, or the members of an object.
         digits: the most digits after the point of any number that was read.
     """
 
@@ -129,7 +129,7 @@ class ItemReader:
         self.values: dict[bytes, tuple[str, Entry]] = {}
         self.digits = 0
         #: By name the values of members, and by the place and the canonical text of an item or member the arrays and
-        #: objects that have it. The place of an item is its index, that of a member its name.
+        #: objects that have it. The place of an item is its index; the place of a member is its name.
         self._members: dict[bytes, dict[bytes, bytes]] = {}
         self._having: dict[tuple[bytes | int, bytes], set[bytes]] = {}
         self._listed: dict[Linked[Entry], tuple[Entry, ...]] = {}

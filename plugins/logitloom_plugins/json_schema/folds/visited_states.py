@@ -3,8 +3,9 @@
 A state has a number. A code stands for a move of a state: the number of the next state, or an operation on the stack.
 Rows of codes by byte are made from the moves, state by state as texts visit them.
 
-Most bytes of a text stand between the quotes of strings. The states there have specialised codes: the code of one byte
-is found without the moves for others, and one step reads a run of characters. The codes equal those of the moves.
+Most bytes of a text stand between the quotes of strings. The states inside strings have specialised codes: the code of
+one byte is found without the moves for other bytes, and one step reads a run of characters. The codes equal those of
+the moves.
 """
 
 from __future__ import annotations

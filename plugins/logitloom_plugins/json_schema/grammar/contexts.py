@@ -76,7 +76,7 @@ class NameContext(StringContext):
         mask: the keys that may come, as bits of the key automaton's labels.
         below: per state of the key automaton the keys that the state can become.
         plain: whether no patterns and no ``propertyNames`` distinguish the names.
-        outside: the first state of those that have read the beginning of a name which the schema mentions.
+        outside: the first of the states in which the beginning of a name that the schema mentions has been read.
         others: whether names that the schema does not mention may come.
         is_free: whether any characters may come between two characters.
     """

@@ -26,7 +26,7 @@ Label = tuple[Literal["name"], str] | tuple[Literal["other"], tuple[bool, ...]]
 
 #: The bytes of the longest name whose length is found.
 _MOST_BYTES: Final = 1 << 8
-#: Names that are written as they are, without escapes.
+#: Matches the names that JSON writes without escapes.
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 #: Names, patterns and atoms of ``propertyNames`` that a key automaton distinguishes.
 KeyParts = tuple[tuple[str, ...], tuple[str, ...], tuple[Atom, ...]]
@@ -74,7 +74,7 @@ class Keys:
     ) -> None:
         self.key = names, patterns, tuple(demands)
         self.names = tuple(filter(encodable, names))
-        # Labels are sets of bits, one for each name and one for each state of their trie.
+        # There is one set of label bits for each name, and one for each state of the trie of the names.
         tracker.check_bytes(len(self.names) ** 2 // 4, "the names of one object")
         self.plain_names = all(map(_PLAIN.fullmatch, self.names))
         self.patterns = patterns
@@ -256,7 +256,7 @@ class Keys:
     def longest(self, names: int) -> list[int | None]:
         """By bit of a label the most bytes of some number of shortest names with it, from any state that leads to one.
 
-        Of a listed name there is one. ``None`` for a label if a state leads to fewer names with it.
+        The label of a listed name has only this one name. ``None`` for a label if a state leads to fewer names with it.
         """
         known = self._longest.get(names)
         if known is not None:

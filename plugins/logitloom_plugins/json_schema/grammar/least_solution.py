@@ -1,4 +1,4 @@
-"""Questions whose answers may depend on one another in circles, as what is asked of recursive schemas does."""
+"""Questions whose answers may depend on one another in cycles, as answers about recursive schemas do."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Found = TypeVar("Found")
 Answer = Any
 #: Yields questions, gets their answers, and returns its own answer.
 Inquiry = Generator[Hashable, Answer, Found]
-#: Takes a question and its earlier answer (``None`` at first), which it enters in ``found`` before it asks others.
-#: Returns the answer, and whether it is the largest one, which further passes cannot change; or asks before it returns.
-#: Answers that others ask for with ``yield`` are the largest ones if they are returned at once.
+#: A function of a question and the earlier answer to it (``None`` at first). Before the function asks other questions,
+#: it enters the earlier answer in ``found``. It returns the answer, and whether the answer is the largest one, which
+#: further passes cannot change; or it is a generator that yields other questions first. An answer that is returned at
+#: once to a yielded question must be the largest one.
 Find = Callable[[Any, Answer], tuple[Answer, bool] | Inquiry[tuple[Answer, bool]]]
 
 
 class LeastSolution:
     """The least answers to such questions.
 
-    A question that is asked again while it is being answered gets the answer that has been found so far. Where that has
-    happened, passes are repeated until no answer changes. Questions that are yielded take no recursion, so that schemas
-    may be nested deeply.
+    If a question is asked again while it is being answered, the answer is the one found so far, and passes are repeated
+    until no answer changes. Yielded questions are answered without recursion, so that schemas may be nested deeply.
 
     Attributes:
         known: answers that are certain, by question.

@@ -124,7 +124,8 @@ def split(must: Formula, hard_kinds: frozenset[str], before: Formula = True) -> 
     Args:
         must: the formula.
         hard_kinds: the kinds of the atoms that are hard. Parts about one member of an object are made of such atoms.
-        before: the formula from which substitution made it. Parts that it has, too, have been looked at.
+        before: the formula from which substitution made ``must``. Parts that are also parts of ``before`` are not
+            looked at again.
 
     Returns:
         The hard atoms, and the soft formula.

@@ -161,7 +161,7 @@ class SchemaGrammar:
     # --- layouts ---------------------------------------------------------------------------------------------------
 
     def relaid_return(self, back: Return, layout: Layout) -> Return:
-        """A return in a text whose layout has been found: each of its states gets that layout."""
+        """A return in a text whose layout has been found: each state of the return gets this layout."""
         found = found_layout(layout)
         if not found:
             return back

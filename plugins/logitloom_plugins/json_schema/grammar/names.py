@@ -11,7 +11,7 @@ Entry = TypeVar("Entry", bound=Hashable)
 
 
 class Name(frozenset[tuple[object, ...]]):
-    """A value that is known by its parts, which are plain values and other names.
+    """A value that is identified by its parts, which are plain values and other names.
 
     A subclass also holds what an automaton has made from the parts. An object of a subclass equals the plain name of
     the same parts, and is pickled as the plain name. A name is a frozen set of one element, the tuple of its parts,

@@ -164,7 +164,7 @@ class ObjectPlan(Name):
         #: Hashing a frame takes as long as a visit to its formulas, so a frame is looked up once for all its members.
         self.found: dict[ObjectFrame, tuple[list[ObjectFrame | None], dict[Label, ObjectMember | None]]] = {}
         self._remembered = 0
-        # Plans that differ in required names and in bounds alone share what they ask of values.
+        # Plans that differ only in required names and in bounds share their formulas about values.
         asking = tuple([atom for atom in hard if atom[0] not in ("req", "minp", "maxp")])
         self._children: dict[Label, Formula] = keys.children.setdefault(asking, {})
         self._possible: tuple[list[int], int] | None = None
@@ -208,7 +208,7 @@ class ObjectPlan(Name):
         return known
 
     def required_names(self, position: int, missing: frozenset[str]) -> list[str]:
-        """The names that must still come, from a declared name on; undeclared ones after them, in order."""
+        """The names that must still come: declared names from an index on, then undeclared names, ascending."""
         return [*[self.names[at] for at in self.required[bisect_left(self.required, position) :]], *sorted(missing)]
 
     def has_values(self, position: int, missing: frozenset[str]) -> Inquiry[bool]:
@@ -392,8 +392,8 @@ def _hardened(
 def with_last_alternatives(plans: ObjectPlans, frame: ObjectFrame) -> ObjectFrame | None:
     """The frame if the last of each group of alternatives holds.
 
-    ``None`` unless only hard atoms are left then, and none of them is about the number of members. If that frame can be
-    completed, so can the given one. Frames after different members have that frame in common.
+    ``None`` unless only hard atoms are left then, and none of them is about the number of members. If the returned
+    frame can be completed, so can the given frame. Frames after different members have the returned frame in common.
     """
     if frame.extras:
         return None
@@ -448,7 +448,7 @@ def _skipped(
 
 
 def next_members(plans: ObjectPlans, frame: ObjectFrame, known: int = 0) -> Iterator[tuple[Label, ObjectMember]]:
-    """Yield the keys that can come next, each with its member; not those of which ``known`` has the bits."""
+    """Yield the keys that can come next, each with its member, except the keys whose bits ``known`` has."""
     plan, (frames, _) = frame.plan, frame.plan.known(frame)
     for at in range(frame.position, len(plan.names)):
         label: Label = "name", plan.names[at]

@@ -287,7 +287,7 @@ class Satisfiability:
         return frame.plan.has_known_values(frame.position, frame.missing)
 
     def effort(self, frame: Frame) -> int:
-        """How much work it may be to find that a container lives, if it does: none if that is known."""
+        """An estimate of the work to find that a container lives, if it does: 0 if it is known to live."""
         if frame in self._known:
             return 0 if self._known[frame] else 4
         if self.end(frame) is not None:
@@ -444,8 +444,9 @@ class Satisfiability:
             if current.plan is not frame.plan and not (yield from self._has_required(current)):
                 continue
             found = yield from self._following(current)
-            # The search goes on with the last frame. That is the one after a name that is left out, because searches
-            # from other frames meet it, too; while members are too few, it is one after a member.
+            # The search goes on with the last frame of the stack: the frame after a name is left out, because searches
+            # from other frames meet this frame, too. While members are too few, the last frame is a frame after a
+            # member.
             needs_more = isinstance(current, ObjectFrame) and 0 <= current.length < current.plan.least
             for following in found if needs_more else reversed(found):
                 if following not in way_to:
@@ -526,15 +527,15 @@ class Satisfiability:
         queue = [frame]
         seen = {frame}
         for current in queue:
-            # After a frame that cannot be completed there are as many more of them as combinations of members.
+            # After a frame that cannot be completed there may be a further such frame for each combination of members.
             if self.lives(current):
                 yield current
                 queue += self._answered(self._new_frames(current, seen))
 
     def _new_frames(self, frame: Frame, seen: set[Frame]) -> Inquiry[list[Frame]]:
-        """The frames after a frame that have not been seen, which they are now.
+        """The frames after a frame that are not in ``seen``; they are added to ``seen``.
 
-        Those with a name that must come and has no value are left out.
+        Frames with a required name for which no value exists are left out.
         """
         self._count_work("open objects and arrays")
         found = []
@@ -615,7 +616,7 @@ def _has_plain_value(kind: str, formula: Formula = False) -> bool:
     if formula[0] in _OF_SOME:
         return True
     if kind == "string" and all(part[0] == "!" and part[1][0] == "any" for part in parts_of(formula)):
-        # There are more strings than those that are listed.
+        # Some string is in none of the finite lists.
         return True
     return any(map(encodable, only_listed(formula, "any") or ()))
 

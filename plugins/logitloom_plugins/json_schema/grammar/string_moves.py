@@ -214,7 +214,7 @@ def _characters(written: str) -> list[tuple[int, int]]:
     """The ranges of characters that an escape can still write, from the characters of the escape up to now.
 
     The characters of the escape include the ``u``. The first of two UTF-16 units stands for a range of characters. The
-    second unit chooses one of them.
+    second unit chooses one character of this range.
     """
     unit = written[8:] if len(written) > 6 else written[2:]
     low, last = int(unit.ljust(4, "0"), 16), int(unit.ljust(4, "f"), 16)

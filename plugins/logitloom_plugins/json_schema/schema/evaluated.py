@@ -48,12 +48,12 @@ class _Case(NamedTuple):
 
 
 def evaluated_properties(keywords: Keywords, node: SchemaNode) -> list[Formula]:
-    """``unevaluatedProperties`` of a node: its demand on properties that no keyword beside it has evaluated."""
+    """The demand of ``unevaluatedProperties`` on the properties that no other keyword of the node has evaluated."""
     return _evaluated(keywords, node, "Properties")
 
 
 def evaluated_items(keywords: Keywords, node: SchemaNode) -> list[Formula]:
-    """``unevaluatedItems`` of a node: its demand on items that no keyword beside it has evaluated."""
+    """The demand of ``unevaluatedItems`` on the items that no other keyword of the node has evaluated."""
     return _evaluated(keywords, node, "Items")
 
 

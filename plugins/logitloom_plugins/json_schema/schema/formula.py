@@ -47,12 +47,12 @@ Element = TypeVar("Element", bound=Hashable)
 Elements = frozenset[Any]
 #: Of members, whose atoms a function replaces; ``None`` among them: atoms about no certain member, too.
 Names = tuple[str | None, ...]
-#: Operators with several parts: all of them, any of them, exactly one of them.
+#: The operators that demand all parts, at least one part, or exactly one part.
 _JOINING: Final = frozenset("&|1")
 _OPERATORS: Final = _JOINING | frozenset("!?")
-#: Atoms about one member, by its name.
+#: The kinds of atoms about one member, which the atom names.
 NAMED: Final = frozenset(("prop", "req"))
-#: From so many parts on it pays to remember which of them mention a name.
+#: From this number of parts on, it pays to remember which parts mention a name.
 _MANY: Final = 8
 
 
@@ -166,7 +166,7 @@ class ManyParts(tuple[Formula, ...]):
                     self._allowing.setdefault(allowed, []).append(index)
 
     def changed(self, by: Mapping[int, Sequence[Formula]]) -> tuple[Formula, ...]:
-        """The parts after those at some indices are replaced by others, which mention no name that these do not."""
+        """The parts after some are replaced, by index. A replacement mentions no name that the old part does not."""
         self._look_at_parts()
         parts, places = list(self), list(self._places)
         # For each of the changed parts, whether it may add something at the end of an object.
@@ -206,7 +206,7 @@ def _names_in(formula: Formula) -> Iterator[str | int | None]:
 
 
 def _listed_members(formula: Formula) -> Iterable[str | None]:
-    """The names of all members that a formula allows, where it lists them; else ``None``."""
+    """The names of all members that a formula allows, if the formula lists them; otherwise only ``None``."""
     closed = next((part for part in parts_of(formula) if part[0] == "addl" and part[3] is False and not part[2]), None)
     return (None,) if closed is None else closed[1]
 
@@ -214,8 +214,8 @@ def _listed_members(formula: Formula) -> Iterable[str | None]:
 def after_name(formula: Formula, name: str | None) -> Formula:
     """A formula after a member with a name has come, without the alternatives that do not allow the member.
 
-    Of many alternatives with ``additionalProperties: false`` few allow the member. To find these few takes no longer
-    where there are more alternatives. Without a name the formula stays as it is.
+    Of many alternatives with ``additionalProperties: false`` few allow the member. The time to find these few does not
+    grow with the number of alternatives. Without a name the formula stays as it is.
     """
     if name is None or isinstance(formula, bool):
         return formula
@@ -438,8 +438,8 @@ def nodes_in(part: object) -> list[int]:
 def substitute(formula: Formula, value: Callable[[Atom], Formula], names: Names | None = None) -> Formula:
     """The formula with every atom replaced by a formula.
 
-    ``value`` is asked about a selection first. If it leaves the selection as it is, the atoms in it are replaced.
-    With ``names`` the function replaces no atoms but those about them; see :meth:`ManyParts.concerned`.
+    ``value`` is called with a selection first. If ``value`` returns the selection itself, the atoms in the selection
+    are replaced. With ``names`` the function replaces no atoms but those about them; see :meth:`ManyParts.concerned`.
     """
     if formula is True or formula is False:
         return formula
@@ -516,7 +516,7 @@ def holds_at_end(formula: Formula, truth: Callable[[Atom], bool], names: Names =
     """Whether a formula holds of an object or array that ends.
 
     Args:
-        formula: what is left of it.
+        formula: the formula that is left at the end.
         truth: of atoms and selections; of an atom about one member always the same, as long as the member has not come.
         names: of the members that have come; ``None``: atoms about no certain member may have another truth, too.
     """

@@ -51,7 +51,8 @@ StringProblem = Callable[[str, str, Budget | None], str | None]
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
 #: In a schema that has only these keywords, ``type`` alone says which values are valid.
 _ONLY_TYPE: Final = frozenset(("type", "title", "description", "default", "examples", "$comment"))
-#: Keywords that are looked at whatever the type of the value is, with the types of their values and what these are.
+#: Keywords whose values are checked for every type of instance, with the allowed Python types of the value and a
+#: description of the value.
 _SHAPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "$ref": ((str,), "the place of a schema"),
     "required": ((list,), "a list of property names"),
@@ -89,7 +90,8 @@ def _exact(value: JSONValue) -> Decimal:
     return value if isinstance(value, Decimal) else Decimal(repr(value) if isinstance(value, float) else value)
 
 
-#: For types of which a list of values is one atom: its kind, and from a value of the schema to one of the list.
+#: For types for which a list of values is one atom: the kind of the atom, and a function from a value in the schema to
+#: an element of the list.
 _FINITE: Final[Mapping[str, tuple[str, Callable[[JSONValue], JSONValue]]]] = {
     "string": ("any", str),
     "number": ("eq", _exact),
@@ -338,7 +340,7 @@ class Keywords:
     def _branches(
         self, node: SchemaNode, branches: list[Formula], joined: Callable[[list[Formula]], Formula]
     ) -> Formula:
-        """Several schemas as one formula, in which their common part stands once."""
+        """Several schemas as one formula, in which their common parts occur once."""
         self.document.tracker.check_time()
         if joined is not conjunction:
             branches = [branch for branch in branches if branch is not False]
@@ -528,7 +530,7 @@ class Keywords:
         )
 
     def constant(self, node: SchemaNode, value: JSONValue, relative: str) -> int:
-        """The number of a node that only one value satisfies: one node for all equal values below one base."""
+        """The number of a node that only one value satisfies; equal values below one base URI share the node."""
         schema = {"enum": [value]}
         try:
             key = repr(value), node.base, node.dialect, node.scope

@@ -1,4 +1,4 @@
-"""The subschemas of a document: which draft each is written in, and what ``$ref`` means there.
+"""The subschemas of a document: the draft of each subschema, and the schemas to which ``$ref`` refers.
 
 References are local: to resources of the document, anchors, and JSON pointers. Nothing is fetched.
 
@@ -47,7 +47,8 @@ _PLACED: Final = frozenset(
 #: A schema without these keywords has the draft and the base of the schema around it.
 _OF_RESOURCES: Final = frozenset(("$schema", "id", "$id"))
 
-#: For each dynamic anchor the outermost resource with that anchor, among those through which the node was reached.
+#: For each dynamic anchor the outermost resource with this anchor, among the resources through which the node was
+#: reached.
 Scope = tuple[tuple[str, str], ...]
 
 
@@ -122,7 +123,7 @@ def dialect_of(schema: JSONValue, inherited: Dialect | None, pointer: str) -> Di
 
 
 class SchemaNode(NamedTuple):
-    """One subschema in its place: the schema, the URI it is resolved against, its draft, its JSON pointer.
+    """A subschema at its place in the document: the schema, its base URI, its draft, and its JSON pointer.
 
     ``scope`` decides the meaning of dynamic references here; it is empty where a document has none.
     """
@@ -134,7 +135,7 @@ class SchemaNode(NamedTuple):
     scope: Scope = ()
 
     def below(self, schema: JSONValue, relative: str) -> SchemaNode:
-        """A subschema of this one, or a list or table of such, at a relative JSON pointer."""
+        """The node of a subschema, or of a list or table of subschemas, at a relative JSON pointer."""
         pointer = self.pointer + relative
         if not isinstance(schema, dict):
             return self._replace(schema=schema, pointer=pointer)
@@ -194,7 +195,7 @@ def asserting_only(schema: JSONValue, formats: str, inherited: Dialect | None = 
 
 def _check_finite(root: SchemaNode) -> None:
     """Raise if a schema, a Python object, is part of itself."""
-    #: The schemas around the one that is looked at, each with those of its parts that have not been looked at.
+    #: The schemas around the current schema, each with its pointer and an iterator over its remaining parts.
     around: list[tuple[JSONValue, str, Iterator[tuple[str, JSONValue]]]] = []
     opened, finite = set[int](), set[int]()
     below: tuple[str, JSONValue] | None = (root.pointer, root.schema)
@@ -221,7 +222,7 @@ class Document:
 
     Args:
         schema: the root schema.
-        tracker: the budget that reading it may spend.
+        tracker: the budget for reading the schema.
 
     Raises:
         UnsupportedSchema: if the schema, or a part of it that can be reached, is neither an object nor a boolean.
@@ -231,7 +232,7 @@ class Document:
         self.tracker = tracker
         self.nodes: list[SchemaNode] = []
         self._numbers: dict[tuple[int, str, Scope], int] = {}
-        #: Schemas that are in no document, kept so that no other schema gets the same identity.
+        #: Schemas that are not part of the document, kept alive so that no other schema gets the same ``id``.
         self._made: list[JSONValue] = []
         self._resolved: dict[tuple[str, str, Scope], int] = {}
         self._anchors: dict[tuple[str, str], SchemaNode] = {}

@@ -67,12 +67,13 @@ _FEW_FOUND: Final = 32
 _ENDS: Final = 8
 _BLOCK: Final = 1 << 11
 _MOST_SECONDS: Final = 0.01
-#: The most ways in which an object with one atom in its formulas may go on, if all of them are to be examined.
+#: The most ways in which an object may go on, times one more than the number of its atoms, if all ways are to be
+#: examined.
 _MOST_WAYS: Final = 1 << 12
 #: The most states of a content that are all completed, and the most items whose texts are counted together.
 _MOST_STATES: Final = 128
 _MOST_JOINED: Final = 64
-#: The longest run of one character that is counted.
+#: The longest run of one character whose tokens are counted; a longer run is counted in parts.
 _MOST_ALIKE: Final = 1 << 12
 #: The bytes of the rest of an escape, without and with a second surrogate; and the bytes of an escaped byte.
 _ESCAPE, _SURROGATES, _ESCAPED = 5, 11, 6
@@ -101,7 +102,7 @@ class _Bound(NamedTuple):
 
     Attributes:
         rest: the tokens that end the open objects, arrays and strings.
-        added: the tokens that end the values which one token begins in them.
+        added: the tokens that end the values which one token begins in the open objects and arrays.
         looked_at: the number of members that were examined.
     """
 
@@ -138,7 +139,8 @@ class TokenBounds:
         self._opened, self._escape = opened_at_once(vocabulary), rest_of_escapes(vocabulary)
         self._names_begin, self._names_at_once = begin_names(vocabulary), names_at_once(vocabulary)
         self._known: dict[Hashable, _Bound] = {}
-        #: The members that may come in frames, which are listed once where finding their values takes several masks.
+        #: The members that may come in a frame. They are kept, because finding the bounds of their values may take
+        #: several masks.
         self._members: dict[Frame, tuple[int, list[tuple[bytes, ValueConstraint]]]] = {}
         #: By frame the reachable frames that have not been counted, and the number of the others.
         self._begun: dict[Frame, tuple[Iterator[Frame], int]] = {}
@@ -213,7 +215,7 @@ class TokenBounds:
             frame = frame.before
         if self._machine.numbering.tracked and position.stack is not None:
             items = max([items, *[len(entry.names) for entry in position.stack.entries()]])
-        # Rounded up, so that few numbers are asked for.
+        # The number is rounded up to a power of two, so that bounds are found for few numbers.
         return items and 1 << items.bit_length()
 
     def _checked(self, added: int) -> int:
@@ -368,9 +370,9 @@ class TokenBounds:
         return _Bound(tokens, 0, looked_at)
 
     def _of_next_member(self, frame: ObjectFrame, layout: Layout, opened: Brackets, names: int) -> _Bound:
-        """The tokens that end the next member of an object without alternatives, and one that is begun after it.
+        """The tokens that end the next member of an object without alternatives, and a member that is begun after it.
 
-        Without names it is the one that the completion writes, of which what is required is in the rest.
+        If ``names`` is 0, the next member is the one that the completion writes. Required members count in ``rest``.
         """
         plan, values = frame.plan, self._machine.values
         if not names and next_required(frame) is not None:
@@ -493,7 +495,7 @@ class TokenBounds:
     # --- values -----------------------------------------------------------------------------------------------------
 
     def _of_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
-        """The tokens that end a value which a token begins, with some brackets opened in it."""
+        """The tokens that end a value which a token begins, if the token opens only brackets of ``opened`` in it."""
         alike = self._machine.values.first_alike(demand)
         return self._recalled(("value", alike, layout, opened), lambda: self._find_value(alike, layout, opened))
 
@@ -536,7 +538,7 @@ class TokenBounds:
             return escape + parts * alike + self._farthest_end(b"a" * rest + end)
         if not content.counts and automaton.states <= _MOST_STATES:
             farthest = 0
-            # One after another texts that end alike, which are counted once.
+            # Texts that end alike come one after another, so that a common end is counted once.
             for text in sorted(self._parts.rests(content, quoted), key=lambda text: text[::-1]):
                 self._count()
                 farthest = max(farthest, self._farthest_end(text + end))
@@ -547,7 +549,7 @@ class TokenBounds:
     def _tokens(self, text: bytes, layout: Layout) -> int:
         if layout.name not in _UNDECIDED:
             laid_out, found = relaid(text, layout, "close"), 0
-            # Blocks of a long text that are written one by one take at least as many tokens.
+            # The blocks of a long text, written one by one, take at least as many tokens as the whole text.
             for at in range(0, len(laid_out), _BLOCK):
                 self._count(_ENDS if at else 0)
                 found += self._farthest_end(laid_out[at : at + _BLOCK])
@@ -629,7 +631,7 @@ def _largest(bounds: Iterable[_Bound]) -> _Bound:
 
 
 def _place(layout: Layout) -> Layout:
-    """A layout without the whitespace that was read; the depth is 0 where it makes no difference."""
+    """A layout without the whitespace that was read, and with depth 0 if the depth makes no difference."""
     return Layout(layout.name, layout.depth if layout.name != "flat" else 0)
 
 

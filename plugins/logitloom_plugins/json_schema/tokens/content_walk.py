@@ -61,11 +61,11 @@ EndNodes = dict[tuple[tuple[int, int], bool], list[int]]
 
 
 class Reached(NamedTuple):
-    """Where words lead that stay in a string.
+    """The words that stay in a string, and the states to which these words lead.
 
     Attributes:
         ids: the words; ``None`` for all ids of the vocabulary in their order.
-        which: for each of these an index into ``states``, or -1 for words that do not stay.
+        which: for each word an index into ``states``, or -1 if the word does not stay in the string.
         states: states of the content with numbers of characters; ``None`` where no text can go on.
         ends: where strings end or escapes begin.
     """
@@ -141,7 +141,7 @@ class _Table(WalkTable):
         return self._columns
 
     def paths(self, trie: Trie, states: Places | None = None) -> Paths:
-        """Which characters leave the path that most characters take."""
+        """The characters that leave the path which most characters take."""
         return self._paths_and_staying(trie)[0]
 
     def staying(self, trie: Trie) -> Paths:
@@ -312,7 +312,7 @@ class ContentWalk:
         table = self._table(context, trie, begun)
         if begun[0][0] != 0:
             return self._reached(table, trie, begun, free.size)
-        # The trie is kept, so that no other gets its identity.
+        # The trie is kept alive, so that no other trie gets the same ``id``.
         key = id(trie), id(table), begun[0]
         if key not in self._walked:
             if len(self._walked) >= _MOST_WALKED:
@@ -321,7 +321,7 @@ class ContentWalk:
         return self._walked[key][1]
 
     def _counted(self, trie: Trie, context: TextContext, begun: list[tuple[int, int, int]], free: FreeWalks) -> Reached:
-        """:meth:`reached` where the number of characters matters, from walks that do not count them."""
+        """:meth:`reached` where the number of characters matters, computed from walks that do not count characters."""
         found: list[Reached] = []
         # The characters before the text of a word, if the whole word were in the string.
         before = [count - int(trie.characters[node]) for node, _, count in begun]
@@ -444,7 +444,7 @@ def _distinct(numbers: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64],
 
 
 def _moved(walked: Reached, content: Content, before: int) -> Reached:
-    """Where words lead after some characters, from where they lead in a string without bounds.
+    """The result of a walk after some characters, computed from the result in a string without bounds.
 
     Args:
         walked: the result of :meth:`ContentWalk._uncounted`.

@@ -37,7 +37,7 @@ __all__ = ["DoubtfulTokens"]
 
 #: The work of one mask: bytes that are read here and in searches of :class:`.DistinctItems`.
 _MOST_READ: Final = 1 << 12
-#: Names that are compared in the time in which one byte is read.
+#: Comparing so many names takes as long as reading one byte.
 _COMPARED: Final = 32
 
 
@@ -59,7 +59,7 @@ class DoubtfulTokens:
         self._lengths = np.diff(vocabulary.offsets)
 
     def left_out(self, row: TokenSet, position: Position, most: float | None = None) -> tuple[TokenSet, bool]:
-        """A row without the tokens that the machine refuses when it reads them one by one.
+        """A row without the tokens that the machine refuses when the tokens are read one by one.
 
         Args:
             row: the tokens that may come if items and names may be repeated.
@@ -109,7 +109,8 @@ class DoubtfulTokens:
         """Token ids ``[n] int32`` that include every token that repeats an item or a name; some occur twice."""
         machine, numbering = self._machine, self._machine.numbering
         if machine.may_repeat_items(position):
-            # A token that ends an item and repeats it, or ends another, has a comma or goes on with this one.
+            # A token that ends an item which repeats an earlier item contains a comma, or goes on with the current
+            # item.
             if not position.items.frame:
                 yield _containing(self._vocabulary, rb"\[.*,")
             elif isinstance(machine.states[position.state], TextState | EscapeState):
@@ -117,7 +118,7 @@ class DoubtfulTokens:
             else:
                 yield _containing(self._vocabulary, rb",")
         if numbering.tracked:
-            # A token that begins a name has a quote. One that ends it, too, has two.
+            # A token that begins a name has a quote. A token that also ends the name has two quotes.
             yield _containing(self._vocabulary, rb'"' if numbering.scarce else rb'".*"')
         if self._can_recur(position.items):
             yield self._alike(position, [], work)
@@ -128,8 +129,8 @@ class DoubtfulTokens:
         """The bytes after which an unfinished item or name can go on as an earlier one; ``None`` for any byte.
 
         Args:
-            before: where it has been begun.
-            names: those that must not come again, if it is one.
+            before: the position in the unfinished item or name.
+            names: the names that must not come again, for an unfinished name; empty for an item.
         """
         if not names:
             return self._machine.distinct.next_bytes(before.items)

@@ -1,8 +1,9 @@
 """The most bytes that the end of an object with open formulas takes, read off the formulas.
 
 To look at every frame that an object can reach takes as many steps as there are combinations of members. A formula
-tells at once which members its truth can ask for: of a conjunction those of all parts, of alternatives those of the one
-that asks for most. What is left of a formula after more members asks for no more than the formula.
+tells at once which members its truth can require: a conjunction requires the members of all its parts, and alternatives
+require the members of the part that requires most. The rest of a formula after more members requires no more than the
+formula.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ __all__ = ["AnyDemands", "all_atoms", "most_for"]
 #: The most formulas about one value. Short values are found for all of them together, in quadratic time.
 _MOST_ASKED: Final = 384
 _TOO_MANY: Final = "The value of a member may be compared with too many others."
-#: Atoms that one member that is written makes false, and that hold where none is.
+#: The kinds of atoms that hold of an object without members, and that one member can make false.
 _OF_ABSENCE: Final = ("prop", "patp", "addl", "names")
 
 
@@ -117,7 +118,8 @@ def most_for(frame: ObjectFrame, size: Callable[[str | None], int]) -> int | Non
             selection = Selection.of(formula)
             return _largest([most(part, holds) for part in (selection.whole, *selection.cases)])
         if kind == "1":
-            # One part holds and the others do not; or any of them do and do not.
+            # If the formula holds, one part holds and the others do not. Otherwise the parts may hold in any other
+            # combination.
             pairs = [(most(part, True), most(part, False)) for part in formula[1]]
             return _total([_largest(pair) for pair in pairs])
         if kind in ("&", "|"):

@@ -47,8 +47,8 @@ _RARE: Final = re.compile(r"\\([pPu]\{|u[dD][89abAB])")
 def can_write(document: JSONValue, vocabulary: Vocabulary) -> bool:
     """Whether tokens can complete each text that bytes can: single-byte tokens suffice for what a schema asks for.
 
-    Vocabularies often lack control characters, which JSON escapes, and first bytes of code points from U+40000 on,
-    which only a schema that names such characters needs.
+    Vocabularies often lack control characters and the first bytes of code points from U+40000 on. JSON escapes control
+    characters, and only a schema that names such code points needs their first bytes.
     """
     single = vocabulary_trie(vocabulary).single >= 0
     if not single[list(_NEEDED)].all():
@@ -236,8 +236,8 @@ class _Masks:
     def found(self, position: Position) -> TokenSet:
         """The tokens that may come next at a position.
 
-        All such tokens are found unless that takes too much work. In that case the tokens with which the completion
-        begins are among those that are found.
+        All such tokens are found unless that takes too much work. In that case the found tokens include the tokens with
+        which the completion begins.
         """
         row, whole = self._row(position.state, position.stack)
         if not self.machine.may_repeat(position):

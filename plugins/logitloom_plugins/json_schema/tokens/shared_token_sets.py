@@ -19,7 +19,7 @@ __all__ = ["TokenSets", "token_sets"]
 _MOST_BYTES: Final = 16 << 20
 #: Bytes of a short list of ids with its key.
 _ENTRY: Final = 256
-#: Above this number of ids a boolean mask puts them in order, below it a sort.
+#: Up to this number, ids are put in order by a sort; more ids are put in order by a boolean mask.
 _SORTED: Final = 6000
 
 

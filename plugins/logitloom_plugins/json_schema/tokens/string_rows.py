@@ -1,6 +1,6 @@
 """Rows of states inside free strings, combined from tables of the vocabulary.
 
-A string is *free* if only its length matters, or if it is a member name where any name is allowed. In such a name the
+A string is *free* if only its length matters, or if it is a member name where any name is allowed. In a free name, the
 tokens that complete a name which the schema mentions are treated one by one. Each token either stays inside a free
 string, or ends it and continues with a *rest* (its bytes after the closing quote), or is forbidden. The tables hold the
 number of characters of each token inside the string. Only the set of allowed rests depends on the schema, and a

@@ -39,7 +39,8 @@ _LONGEST: Final = 24
 _BEGINNING: Final = 4
 #: More tokens than write any text.
 _NOT_WRITTEN: Final = 2 * UNKNOWN
-#: Texts are counted in parts that end before these bytes, so that a part of many texts is counted once.
+#: The tokens of a text are counted in parts that end before these bytes, so that a part that many texts share is
+#: counted once.
 _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
 _MOST_REMEMBERED: Final = 1 << 12
@@ -136,7 +137,7 @@ class TokenDistances:
         return position.state in self.machine.numbering.tracked and self._completions.name_matters(position)
 
     def _first_alike(self, position: Position) -> Position:
-        """Of positions that differ in an unfinished name alone, which makes no difference, the first of this mask."""
+        """The first position of this mask that differs only in an unfinished name which makes no difference."""
         if position.state not in self.machine.numbering.tracked or self._completions.name_matters(position):
             return position
         return self._alike.setdefault((position.state, position.stack, position.items), position)
@@ -183,7 +184,8 @@ class TokenDistances:
         examples = self._examples(begun, walked) if context.tracks or items_matter else []
         # The last entry is for words that do not stay in the string.
         least = np.full(len(walked.states) + 1, _NOT_COUNTED, dtype=np.int32)
-        #: By states of the content with numbers of characters, of those that are alike one.
+        #: The needed tokens by a state of the content and a number of characters; one number stands for all that are
+        #: alike.
         known: dict[tuple[int, int], int] = {}
         for number, at in enumerate(walked.states):
             if at is not None and completions.work < _MOST_WORK:
@@ -214,7 +216,7 @@ class TokenDistances:
         begun: dict[int, Position],
         walked: Reached,
     ) -> dict[tuple[Position, bytes], list[int]]:
-        """The nodes at which strings end or escapes begin, by what is read from which position."""
+        """The nodes at which strings end or escapes begin, by a position and the bytes that are read from there."""
         words, read = self._words, dict[tuple[Position, bytes], list[int]]()
         for ((content_state, count), is_end), ends in walked.ends.items():
             if items.frame:
@@ -247,7 +249,7 @@ class TokenDistances:
         return state.content_state, state.characters
 
     def _examples(self, begun: dict[int, Position], walked: Reached) -> list[tuple[Position, bytes]]:
-        """For each state that tokens reach in a string a position before one of them, and what the token has then."""
+        """For each state that tokens reach in a string a position within such a token, and the rest of the token."""
         found = [(next(iter(begun.values())), b"")] * len(walked.states)
         for number, token in enumerate(walked.examples()):
             node, text = 0, self._vocabulary.token_bytes[token]
@@ -295,7 +297,7 @@ class TokenDistances:
         """The fewest tokens for each end of a text, by the number of its bytes; :data:`UNKNOWN` if none write it."""
         before, counted = self._counted_before
         same = _common_end(text, before)
-        # By the number of bytes that are left: the fewest tokens that write them.
+        # Entry ``n`` is the fewest tokens that write the last ``n`` bytes of the text.
         fewest, end = counted[: same + 1], len(text) - same
         while end:
             begin = max(text.rfind(_SEPARATOR, max(end - _LONGEST_PART, 0), end - 1), end - _LONGEST_PART, 0)

@@ -31,9 +31,9 @@ from logitloom_plugins.json_schema.values.moore_machine import UNESCAPED
 
 __all__ = ["Found", "Pending", "TokenWalk"]
 
-#: Where many bytes may come in a string, nodes with more children are not walked one by one.
+#: Where many bytes may come in a string, nodes with more children than this are walked together.
 _SIBLINGS: Final = 24
-#: Nodes in a string that are walked one by one.
+#: The most nodes in a string that are walked one by one.
 _MOST_VISITED: Final = 1 << 12
 #: The most work of one walk, in nodes; and the work of a state and of a walk inside strings.
 _MOST_WORK: Final = 1 << 14

@@ -138,7 +138,7 @@ class Content:
 
     @cached_property
     def free(self) -> bool:
-        """Whether every text is content, so that only its length matters. Not all such contents are recognised."""
+        """Whether every text is content, so that only the length matters. Not all such contents are recognised."""
         # The automaton is back at its start after each character, and accepts there.
         automaton, start = self.automaton, self.automaton.start
         return automaton.outputs[start] is not None and automaton.after_characters(start, 0, 0x10FFFF) == {start}
@@ -152,7 +152,7 @@ class Content:
     def alike(self, count: int, more: int) -> int:
         """The least number of characters after which all ends are as after ``count``, also after ``more`` further ones.
 
-        ``count`` itself, where that is not known: where a bound is near, or if there are several outputs.
+        The result is ``count`` itself if this number is not known: if a bound is near, or if there are several outputs.
         """
         at = bisect.bisect_right(self.points, count) - 1
         if at + 1 == len(self.points):
@@ -319,7 +319,7 @@ class Content:
     def window(self, least: int, most: int, longest: int) -> tuple[int, int]:
         """The first and last number of characters of a part of :meth:`counted_steps`.
 
-        Few different parts are returned, so that they can be remembered.
+        The results are few different parts, so that the steps of each part can be remembered.
 
         Args:
             least, most: the part contains all numbers of characters between these.

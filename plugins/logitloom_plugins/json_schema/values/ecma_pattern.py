@@ -1,8 +1,8 @@
 """Patterns as JSON Schema means them: ECMA-262 syntax, found anywhere in the text.
 
 A pattern is translated to the syntax of Python's ``re``, token by token: sets are written out, because the two disagree
-about what ``\\s``, ``.`` and ``$`` match. The parser of core reads the translation, and the tree is changed so that it
-matches whole texts.
+about what ``\\s``, ``.`` and ``$`` match. The pattern parser of logitloom's core reads the translation, and its syntax
+tree is changed to match whole texts.
 
 References:
     ECMA-262, "ECMAScript Language Specification", section 22.2, Patterns.
@@ -70,7 +70,7 @@ _LONG_CATEGORIES: Final = {
     "Paragraph_Separator": "Zp", "Other": "C", "Control": "Cc", "cntrl": "Cc", "Format": "Cf", "Surrogate": "Cs",
     "Private_Use": "Co", "Unassigned": "Cn",
 }  # fmt: skip
-#: By a category that is made of others, these; any other category stands for itself.
+#: By category the categories of which it is made; a category without an entry stands for itself.
 _JOINED_CATEGORIES: Final = {"LC": ("Lu", "Ll", "Lt")}
 _OF_CATEGORIES: Final = ("gc=", "General_Category=")
 _OF_SCRIPTS: Final = ("sc=", "Script=", "scx=", "Script_Extensions=")

@@ -78,7 +78,7 @@ class MooreMachine(Dfa):
 
     Args:
         byte_class: ``[256] uint8``.
-        next: ``[states, classes] int32``, ``DEAD`` where there is none.
+        next: ``[states, classes] int32``, ``DEAD`` where there is no next state.
         outputs: per state the label of the texts that end there; ``None`` if the state does not accept.
         start: the first state.
     """
@@ -95,7 +95,7 @@ class MooreMachine(Dfa):
 
     @classmethod
     def of(cls, dfa: Dfa, output: Output) -> MooreMachine:
-        """An automaton whose texts all have one output."""
+        """The Moore machine of a DFA, with one output for all accepted texts."""
         return cls(dfa.byte_class, dfa.next, [output if end else None for end in dfa.accepting.tolist()], dfa.start)
 
     @cached_property
@@ -364,10 +364,10 @@ def joint(
     Args:
         dfas: automata over bytes.
         universe: texts outside of it are dead.
-        output: from one flag per automaton, whether it accepts, to an output; asked where the universe accepts. After
-            the flags comes the output of ``listed``.
+        output: a function from one flag per automaton (whether the automaton accepts) to an output, called where the
+            universe accepts. After the flags comes the output of ``listed``.
         tracker: the budget.
-        listed: one more automaton, which tells many finite languages from one another.
+        listed: one more automaton, whose outputs tell many finite languages apart.
     """
     told = [([False, True], dfa.accepting.astype(np.int64)) for dfa in dfas]
     if listed is not None:

@@ -47,7 +47,7 @@ _LEAST_LARGE: Final = 10**16
 _MOST_SMALL: Final = Fraction(1, 10**4)
 #: For each relation the signs of ``number - bound`` with which it holds.
 _RELATIONS: Final = {"ge": (0, 1), "gt": (1,), "le": (-1, 0), "lt": (-1,)}
-#: The characters of numbers that are no digits; those of one entry mean the same.
+#: The characters of numbers that are no digits; the characters of one entry have the same meaning.
 _SIGNS: Final = ("-", "+", ".", "eE")
 _ZERO: Final = ord("0")
 #: The label of a whole number of a list that is written with a fraction.

@@ -1,7 +1,8 @@
 """Formulas over patterns, formats, lists and lengths as the content of JSON strings, decided on decoded characters.
 
-A Moore machine reads the UTF-8 of the decoded text. Characters are counted beside it where their number has bounds, so
-that ``maxLength: 100000`` takes no states. A table tells how many characters away an end is from each state.
+A Moore machine reads the UTF-8 of the decoded text. If the number of characters has bounds, they are counted outside
+the automaton, so that ``maxLength: 100000`` takes no states. A table tells how many characters away an end is from each
+state.
 """
 
 from __future__ import annotations
@@ -138,8 +139,9 @@ def merged(formulas: tuple[Formula, ...]) -> tuple[Formula, ...]:
 
 
 def _bound_outside(part: Formula) -> Formula:
-    """Alternatives of which no text is longer than the largest bound on the length of one of them: that bound, and the
-    alternatives without it. Anything else stays as it is.
+    """Alternatives with their largest bound on the length moved outside, if every text of theirs satisfies this bound.
+
+    Any other formula stays as it is.
     """
     if isinstance(part, bool) or part[0] not in "|1":
         return part
@@ -293,9 +295,9 @@ def _of_lengths(bounds: list[Atom], output: Callable[[Callable[[Atom], bool]], O
 def _with_lengths(
     must: Sequence[Atom], others: Sequence[Formula], budget: Budget
 ) -> tuple[list[Atom], dict[Atom, tuple[Atom, ...]]]:
-    """What must hold, with bounds on the length instead of long counted repeats, and what replaces which pattern.
+    """The required atoms, with bounds on the length instead of long counted repeats, and the replacements by pattern.
 
-    A pattern that other formulas contain, too, keeps its repeats: there the automaton decides about lengths.
+    A pattern that other formulas contain, too, keeps its repeats: for this pattern the automaton decides about lengths.
     """
     found: list[Atom] = []
     written: dict[Atom, tuple[Atom, ...]] = {}
@@ -372,7 +374,8 @@ def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMac
     place = np.arange(len(read)) - np.repeat(lengths.cumsum() - lengths, lengths)
     is_new = place >= np.repeat(shared, lengths)
     sources = np.arange(int(new.sum()))
-    # The first of them comes after a state of an earlier text: of the last one that shares fewer bytes with its own.
+    # The first new state of a text comes after a state of an earlier text: the last text that shares fewer bytes with
+    # the text before it than this text does.
     branches = new > 0
     path: list[tuple[int, int]] = [(0, 0)]
     befores = []

@@ -88,7 +88,8 @@ def times_of_day() -> Dfa:
         step(state, [_EAST, _WEST], offset)
         step(state, _UTC, end)
 
-    # Second 60: what is remembered next is the offset that must follow, later the part of it that is left.
+    # Second 60: the next states remember the offset that must follow, and later states the part of the offset that is
+    # left.
     six, sixty = block(_DAY), block(_DAY)
     left, without_ten, minutes_left, only_minutes, last_left = block(_DAY), block(600), block(60), block(60), block(10)
     step(before_second, digits[6], six)

@@ -1,8 +1,8 @@
 """The names that completions choose where no name may come twice in an object, and the names that make no difference.
 
-A completion writes the first name of a list that has not come. A name that is in none of these lists makes no
-difference to what comes after it, and an unfinished name that can become none of them, and none that has come, goes on
-like any other such name with the same state of its automaton.
+A completion writes the first name of a list that has not come. A name outside these lists makes no difference to the
+text after the name. An unfinished name that can become neither a listed name nor a name that has come is completed like
+any other such name in the same state of the name automaton.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, most_need
 
 __all__ = ["can_be_chosen", "chosen_of"]
 
-#: Where more names than this may be needed, all of them are taken to make a difference.
+#: If more names than this have come or may be needed, every name is taken to make a difference.
 _MOST_NEEDED: Final = 1 << 8
 
 
@@ -31,12 +31,12 @@ def chosen_of(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str]) -> f
 
 
 def can_be_chosen(texts: LocalTexts, context: NameContext, names: Iterable[str], written: bytes) -> bool:
-    """Whether an unfinished name can become one that has come, or one that a completion may choose.
+    """Whether an unfinished name can become a name that has come, or a name that a completion may choose.
 
     Args:
         texts: the short texts of states.
         context: the name, which must not come twice.
-        names: those that have come.
+        names: the names that have come.
         written: the beginning of the name, as it is written.
     """
     begun = characters_of(written)

@@ -41,7 +41,7 @@ Texts = dict[TruthVector, bytes]
 ENTRY: Final = 500
 #: Work is counted in bytes of texts. Trying a member counts as so many bytes.
 MEMBER: Final = 100
-#: The number of bytes that are copied in the time in which one byte is examined.
+#: Copying so many bytes takes as long as examining one byte.
 COPIED: Final = 16
 #: The most work of one search.
 MOST_SEARCHED: Final = 1 << 19
@@ -74,7 +74,7 @@ NOTHING: Final = Taken()
 
 
 class Jump(NamedTuple):
-    """A text that is known to be short, and where it leads.
+    """A short text, and the state to which the text leads.
 
     Attributes:
         text: the bytes.
@@ -107,7 +107,7 @@ class CompletionMemory:
     def __init__(self) -> None:
         self.work = 0
         self.most = math.inf
-        #: How many entries are being found. Each of them is needed for the one before.
+        #: How many entries are being found. Each further entry is needed for the entry before.
         self._within = 0
         #: Keys whose work has been counted.
         self._counted: set[Hashable] = set()
@@ -119,7 +119,7 @@ class CompletionMemory:
         """Forget all texts, which changes no result."""
         #: Short values by constraint. Values of a recursive schema are made from smaller ones.
         self.values = LeastSolution()
-        #: What ends an object or array, by frame and what was written in it.
+        #: The texts that end a string, an object or an array, by the place that was reached in it.
         self.rests: dict[Hashable, Texts] = {}
         #: Rests of contents.
         self.contents: dict[Hashable, list[bytes]] = {}
@@ -179,7 +179,7 @@ class CompletionMemory:
         return known
 
     def uncounted(self, find: Callable[[], Result]) -> Result:
-        """The result of a function that is called once for a schema, so that its work does not count."""
+        """The result of a function whose work does not count, because the function is called once for a schema."""
         self._within += 1
         try:
             return find()
@@ -189,7 +189,7 @@ class CompletionMemory:
     def recalled(self, memory: dict[Hashable, Found], key: Hashable, find: Callable[[], tuple[Found, int]]) -> Found:
         """An entry of a part of the memory, or the result of a function and the work that the result takes.
 
-        The work is added once, and not where another entry is made from this one.
+        The work is added once, and is not added while another entry is made from this entry.
 
         Raises:
             WorkSpent: if the work is too much.

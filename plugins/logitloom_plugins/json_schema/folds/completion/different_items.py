@@ -90,7 +90,8 @@ class DifferentItems:
         """
         if not position.items.frame:
             return False
-        # Within an escape it matters what could come before it, because the character may have been chosen there.
+        # Within an escape the question is asked for the text before the escape, because the character may have been
+        # chosen there.
         if self._machine.distinct.can_recur(position.items._replace(escape=b"")):
             return True
         state = self._machine.states[position.state]
@@ -220,7 +221,7 @@ class DifferentItems:
         return None, work + MEMBER * tries
 
     def _chosen(self, position: Position, items: tuple[Canonical, ...]) -> tuple[bytes | None, int]:
-        """The completion whose string or number is one of the values that are chosen before an item begins.
+        """The completion that ends the current string or number as one of the values from which new items are chosen.
 
         ``None`` if the text has left these values. The second result is the work of the search.
         """

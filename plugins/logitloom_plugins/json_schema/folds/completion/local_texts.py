@@ -119,7 +119,7 @@ class LocalTexts:
 
 
 class BegunText(NamedTuple):
-    """A text that does not end what is open, or does, in the order in which such texts are looked at.
+    """A text that ends what is open, or the beginning of such a text; compares in the order of the search.
 
     Attributes:
         bound: a lower bound on the bytes of the text that ends what is open.
@@ -141,7 +141,7 @@ class BegunText(NamedTuple):
 
 
 class Ways:
-    """Texts in the order of the bytes that they need at least, and of their bytes.
+    """Texts in the order of a lower bound on their length, and then of their bytes.
 
     Args:
         least: a lower bound on the bytes from a state on, which takes long to find.

@@ -68,10 +68,10 @@ class _Coming(NamedTuple):
         name: its name; of items empty.
         begin: its text up to the value.
         member: the member.
-        names: the names that must not come after it.
+        names: the names that must not come after the member.
         items: the items before it that must not come again.
         values: finds short values of it by truth vector.
-        omitted: the frame if it does not come and none of those before it does; ``None`` where one must come.
+        omitted: the frame if neither the member nor any member before it comes; ``None`` if some member must come.
     """
 
     name: str
@@ -140,7 +140,8 @@ class _Queue:
             if self._asked is None or coming.name in self._asked:
                 self.add_values(bound, longer, coming)
                 continue
-            # The value of a member that is not asked for is found where one byte of it may be in the shortest text.
+            # The value of a member that no formula requires is found only when a text with one byte of the value is the
+            # next one in the queue.
             needed = bytes_needed(self._texts, place.frame) if needed is None else needed
             least = max(bound, len(longer) + 1 + needed)
             self.work += MEMBER

@@ -124,7 +124,7 @@ class NearestEnds:
         return self._ways[output]
 
     def _by_state(self) -> list[dict[Output, int]] | None:
-        """Per state the outputs that can be reached, with their distances; ``None`` if they are too many."""
+        """Per state the outputs that can be reached, with their distances; ``None`` if there are too many entries."""
         source, column = (self._next >= 0).nonzero()
         before, bounds = by_key(self._next[source, column], source, len(self._next))
         listed: list[dict[Output, int]] = [{} for _ in self._ends]

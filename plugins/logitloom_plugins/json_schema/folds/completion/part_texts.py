@@ -93,10 +93,10 @@ class PartTexts:
         return contents, [*texts.values()], [frame for frame in frames if values.lives(frame)]
 
     def different(self, demand: ValueConstraint, others: int) -> tuple[list[bytes], int] | None:
-        """More short values than ``others``, and the most bytes that end an unfinished value as one that is not taken.
+        """More than ``others`` short values, and the most bytes that end an unfinished value as a value not taken.
 
-        Whichever ``others`` values are taken, one of the short values is not, if such a value exists. ``None`` if the
-        number of bytes is not known.
+        Whichever ``others`` values are taken, one of the short values is not taken, if any value is not. ``None`` if
+        the number of bytes is not known.
         """
         if any(self._values.of_type(demand, kind) for kind in ("object", "array")):
             return None
@@ -206,7 +206,8 @@ class PartTexts:
 
         Args:
             frame: an object in which no name may come twice.
-            names: more than the names that may have come. Whichever they are, a completion chooses another one.
+            names: a larger number than that of the names that may have come. Whichever names have come, a completion
+                chooses another name.
             check: a function that is called for each label of which nothing is known. It may raise.
 
         Raises:
@@ -282,14 +283,14 @@ class PartTexts:
 
     def _size_of_names(self, keys: Keys) -> int:
         """The most bytes with which a byte of a name that the schema does not list is written."""
-        # Where any character may follow in such a name, the one that does needs no escape.
+        # Where any character may follow in such a name, a completion chooses a character that needs no escape.
         return 1 if keys.plain_names and not keys.is_slow else _LONGEST_ESCAPE
 
     def reachable(self, frame: Frame) -> Iterable[Frame]:
         """The frames of an open object or array now and after more members, if they can be completed.
 
-        Where no formula is open, the frame itself stands for all of them; where several formulas count items, the frame
-        itself and the frame without them.
+        If no formula is open, the frame itself stands for all these frames; if several formulas count items, the frame
+        itself and the frame without these formulas do.
         """
         if len(all_contained(frame)) > 1:
             return [frame, frame._replace(soft=True)]

@@ -118,9 +118,9 @@ class Completions:
         return self._different.matter(position)
 
     def alike_items(self, position: Position) -> Hashable | None:
-        """Equal for the positions of one state with one completion, whatever their items; ``None`` if not known.
+        """A key: equal for positions of one state only if their completions are equal; ``None`` if not known.
 
-        In a string its characters make no difference then.
+        If there is a key, the characters of an unfinished string make no difference.
         """
         return self._different.alike(position)
 
@@ -208,7 +208,7 @@ class Completions:
         return found
 
     def _joined(self, texts: Texts, stack: Stack, items: tuple[Canonical, ...]) -> tuple[bytes, bytes] | None:
-        """The text, of texts by truth vector, that is shortest together with its completion; and that completion."""
+        """Of texts by truth vector the text that is shortest together with its completion, and this completion."""
         if stack is None:
             return None if () not in texts else (texts[()], b"")
         states = stack.entry.back.states

@@ -30,7 +30,7 @@ __all__ = [
     "required_members",
 ]
 
-#: So many required items or more are not searched for one by one.
+#: From this number of required items on, the items are not searched for one by one.
 _MANY_ITEMS: Final = 64
 #: Of a formula that counts items: its entry in truth vectors, and the least and the largest number of items that match.
 _Count = tuple[int, int, int | None]
@@ -103,7 +103,8 @@ def required_items(texts: LocalTexts, frame: ArrayFrame, earlier: tuple[Canonica
 def _different_items(texts: LocalTexts, frame: ArrayFrame, earlier: tuple[Canonical, ...]) -> list[bytes] | None:
     """:func:`required_items` where all items must be different, and all that may come are alike.
 
-    Each is the first value of a list that has not come, so the items after one of them stay the same.
+    Each item is the first value of a list that has not come, so the remaining items stay the same after one of them has
+    come.
     """
     more, one = frame.plan.least - frame.length, item(frame)
     if more <= 0 or one is None or not frame.only_hard or frame.length < frame.plan.varied:
@@ -120,9 +121,9 @@ def _different_items(texts: LocalTexts, frame: ArrayFrame, earlier: tuple[Canoni
 
 
 def only_contained(frame: ArrayFrame) -> Atom | None:
-    """The one open formula of an array that counts the items which match a schema; ``None`` if that is not all.
+    """The only open formula of an array, if it counts the items that match a schema; ``None`` for any other array.
 
-    All items that may come are alike.
+    ``None``, too, if the items that may come are not all alike.
     """
     soft = frame.soft
     if isinstance(soft, bool) or soft[0] != "contains" or frame.extras or frame.length < frame.plan.varied:
@@ -139,7 +140,7 @@ def all_contained(frame: Frame) -> list[Atom]:
 
 
 def _contained_items(texts: LocalTexts, frame: ArrayFrame) -> list[bytes] | None:
-    """:func:`required_items` where the one open formula counts the items that match a schema."""
+    """:func:`required_items` for an array whose only open formula counts the items that match a schema."""
     one, plan, contained = item(frame), frame.plan, only_contained(frame)
     if one is None or contained is None:
         return None
@@ -199,8 +200,8 @@ def _least_of_items(texts: LocalTexts, frame: ArrayFrame) -> int:
 def _least_to_match(sizes: Mapping[TruthVector, int], counts: Sequence[_Count]) -> int:
     """A lower bound on the bytes of items that match formulas often enough.
 
-    An item may match several of them. Each one takes from all items that match it as many bytes as the shortest of
-    these has left, so that no byte is counted twice; first those that few kinds of items match.
+    An item may match several formulas. Each formula takes from all items that match it as many bytes as the shortest of
+    these items has left, so that no byte is counted twice. Formulas that few kinds of items match come first.
     """
     left, needed = dict(sizes), 0
     matching = [([truth for truth in left if truth[at]], least) for at, least, _ in counts]
@@ -228,8 +229,8 @@ def bytes_from(texts: LocalTexts, state: State) -> int:
         counted = _shortest_member(texts, frame.plan) if frame.plan.least else 0
         if label[0] == "name":
             counted = max(counted, _bytes_of(texts, frame.plan, label[1]))
-        # Of what the object needs before this member, the member itself is no more than this. The colon, one byte of
-        # the value and the bracket follow in any case.
+        # Of the bytes that the object needs before this member, the member itself takes at most ``counted``. The colon,
+        # one byte of the value and the bracket follow in any case.
         return max(bytes_needed(texts, frame) - counted, 0) + 3
     if not isinstance(state, ObjectState | ArrayState):
         return 1

@@ -19,7 +19,7 @@ __all__ = ["ORDER", "Canonical", "canonical", "columns_of", "longest_path", "rea
 
 #: The most bytes of a longest content whose length is found.
 _MOST_ROUNDS: Final = 256
-#: The most steps of one search, and the bytes of the longest content that it finds.
+#: The most steps of one search, and the most bytes of a content that a search finds.
 _MOST_SEARCHED: Final = 1 << 19
 _CHARACTER: Final = ord("a")
 #: The bytes of strings; bytes that stand for themselves in JSON come first.
@@ -65,7 +65,7 @@ def several(
     columns: dict[int, list[int]] = {}
     for byte, column in zip(_BYTES, automaton.byte_class.take(_BYTES).tolist(), strict=True):
         columns.setdefault(column, []).append(byte)
-    # Of the bytes that lead to the same state, one is needed for each path that is followed.
+    # Bytes of one column lead to the same state, so only one of them is needed for each path that is followed.
     most_alike = min(visits, max(map(len, columns.values())))
     steps = [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
     boundaries, table = automaton.boundaries, automaton.next
@@ -107,7 +107,7 @@ def several(
 
 
 def canonical(text: bytes) -> Canonical:
-    """The form of a value that all its texts share; of objects and arrays as :class:`.ItemReader` writes it."""
+    """The form that all texts of a value share; for objects and arrays the form that :class:`.ItemReader` writes."""
     if text[:1] in b"-0123456789":
         return number_of(text)
     if text[:1] == b'"':
@@ -116,7 +116,7 @@ def canonical(text: bytes) -> Canonical:
 
 
 def read_value(text: bytes, reader: ItemReader) -> bytes:
-    """The canonical text of a value that is no number, with which a reader has its type and its content."""
+    """The canonical text of a value that is no number; under it the reader keeps the value's type and content."""
     at = ItemPosition(Linked(Container("array"), None))
     for byte in text:
         reached = reader.step(at, byte, False)

@@ -1,7 +1,7 @@
 """Shortest texts from any state to the end of the innermost open value, found through moves alone.
 
-The search is Knuth's algorithm: texts are looked at in the order of their length, those of the values that a text
-enters together with the others. The search knows what moves are, and nothing of the states.
+The search is Knuth's algorithm: texts are looked at in the order of their length. The texts of a value that a text
+enters wait in the same queue as the others. The search knows what moves are, and nothing of the states.
 
 References:
     D. Knuth, "A generalization of Dijkstra's algorithm", 1977 (the shortest text of each nonterminal).
@@ -66,7 +66,7 @@ class _ReachedText(NamedTuple):
 
 
 class _TextSearch:
-    """The texts that have been reached, and those that wait for the end of a value which they have entered."""
+    """The texts that have been reached, and the texts that wait for the end of a value which they have entered."""
 
     def __init__(self) -> None:
         self.ends: dict[_Begun, Texts] = {}

@@ -64,8 +64,8 @@ def _name_jumps(texts: LocalTexts, context: NameContext, content_state: int, tak
 def escape_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
     """The jumps of an escape that has begun.
 
-    If the text from before the escape goes on with an escaped character that begins so, the escape writes that
-    character; otherwise it goes on with the first byte that may come.
+    If the completion from before the escape begins with an escape that starts with the same bytes, this escape is
+    completed in the same way; otherwise the next byte is the first byte that may come.
     """
     assert isinstance(state, EscapeState)
     context, content_state, count, begun, _ = state
@@ -77,7 +77,8 @@ def escape_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
         found = texts.of(before, wanted, taken._replace(written=written))
         return found, MEMBER * len(found)
 
-    # What follows a string is found elsewhere, so this entry takes all the work; a name leads to the end of its object.
+    # The text after a string is found elsewhere, so all the work for the string counts with this entry; the text from a
+    # name leads to the end of the object.
     is_name = isinstance(context, NameContext)
     ahead = find()[0] if is_name else texts.memory.recalled(texts.memory.rests, before, find)
     found = {

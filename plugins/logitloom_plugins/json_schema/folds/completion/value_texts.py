@@ -35,8 +35,8 @@ _LITERALS: Final = ("null", "false", "true")
 _BRACKETS: Final = (("object", b"{"), ("array", b"["))
 #: Bytes of an empty object or array: an object or array is no shorter.
 _SHORTEST_CONTAINER: Final = 2
-#: The most objects or arrays that are listed, how deep the values stand that differ in them, and the most members that
-#: differ.
+#: The most objects or arrays that are listed, the greatest depth of the values in which they differ, and the most
+#: members in which they differ.
 _MOST_LISTED: Final = 64
 _DEPTH: Final = 2
 _MOST_VARIED: Final = 8
@@ -168,10 +168,10 @@ def other_values(texts: LocalTexts, demand: ValueConstraint, items: tuple[Canoni
 def values_in_order(
     texts: LocalTexts, demand: ValueConstraint, tries: int, depth: int = _DEPTH
 ) -> Iterator[tuple[TruthVector, bytes, Canonical]]:
-    """Short values with their truth vectors: the shortest one of each, literals, ``tries`` strings and numbers, others.
+    """Short values with their truth vectors: the shortest per vector, literals, ``tries`` strings and numbers, others.
 
-    Objects and arrays differ in one member or item, which may be an object or array down to a depth. Their list is
-    always the same, so that the first of them that has not come stays the first.
+    Objects and arrays differ in one member or item, which may be an object or array down to a depth. The list of these
+    objects and arrays is always the same, so the first value that has not come stays the first.
     """
     for truth, text in short_values(texts, demand).items():
         yield truth, text, canonical(text)
@@ -211,7 +211,7 @@ def _varied(texts: LocalTexts, frame: Frame, depth: int) -> list[bytes]:
     names = [(texts.contents.name(plan.keys, plan.keys.automaton.start, label, frozenset()), label)
              for label in plan.keys.bit if not plan.counts]  # fmt: skip
     named = [(name.decode(), ValueConstraint(plan.hard_child(label))) for name, label in names if name is not None]
-    # First those that make the object least longer.
+    # Members that lengthen the object least come first.
     named.sort(key=lambda each: 0 if each[0] in values else 1 + len(each[0]))
     for name, child in [each for each in named[:_MOST_VARIED] if texts.values.possible(each[1])]:
         order = sorted({*values, name}, key=lambda name: (plan.index.get(name, len(plan.names)), name))
@@ -223,7 +223,7 @@ def _varied(texts: LocalTexts, frame: Frame, depth: int) -> list[bytes]:
 
 
 def _arrays(texts: LocalTexts, frame: ArrayFrame, depth: int) -> list[bytes]:
-    """Short arrays that differ in the last item that they need, or in their first one."""
+    """Short arrays that differ in the last required item, or in the first item if no item is required."""
     begun, one = list[bytes](), item(frame)
     while one is not None and len(begun) + 1 < frame.plan.least < _MOST_VARIED:
         text, after = short_values(texts, one.demand).get(()), one.after(texts.values, ())
