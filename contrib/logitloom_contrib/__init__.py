@@ -1,1 +1,1 @@
-"""What sits between logitloom and the engines and models of others."""
+"""Adapters between logitloom and the engines and models of other projects."""

@@ -94,7 +94,7 @@ class TestOnnxGenAi(EngineConformance):
 
 
 class _OnnxGenerator:
-    """What a generator of ONNX Runtime GenAI shows in one step."""
+    """A stand-in for a generator of ONNX Runtime GenAI in one step."""
 
     rows: Sequence[Sequence[int]]
     logits: NDArray[np.float32]

@@ -18,8 +18,8 @@ def processors_of(form: Any) -> list[dict[str, Any]] | None:
 
     Args:
         form: ``{"type": "text"}``, ``{"type": "json_object"}``, or ``{"type": "json_schema", "json_schema": {"name",
-            "strict", "schema"}}``, or a structural tag; ``json_object`` may have a ``schema``, as in llama.cpp. What is
-            wrong with it is said by the processor.
+            "strict", "schema"}}``, or a structural tag; ``json_object`` may have a ``schema``, as in llama.cpp. The
+            processor reports errors in a schema or tag.
 
     Raises:
         NeedsNotMet: if ``form`` is none of these.

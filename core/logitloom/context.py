@@ -79,8 +79,8 @@ class Context:
     declare a need for them. Processors must not use ``batch`` in ``process``: rows may have joined or left, so
     the number of rows is that of the logits.
 
-    To a type checker the fields that processors declare a need for are never None: for those who declare the need they
-    are not.
+    To a type checker, the fields that processors can declare a need for are never None, because processors that
+    declare the need get values.
 
     Attributes:
         backend: array library and device of logits and state.
@@ -220,7 +220,8 @@ class Context:
         """
         if changes:
             _check_names(changes, "accept", _FIELDS)
-        # What loops hand over needs no look at its type: here every step pays, with caches that the logits emptied.
+        # Loops pass int32 arrays, which skip the conversion: code here costs time in every step, with CPU caches that
+        # the logits have filled.
         if tokens is not None:
             if getattr(tokens, "dtype", self) is not self.backend.int32 or tokens.ndim != 2:
                 tokens = self._native(tokens)
@@ -321,7 +322,7 @@ _FIELDS: Final = tuple(each.name for each in fields(Context))
 
 
 def _check_names(given: Collection[str], call: str, known: Collection[str]) -> None:
-    """Raise for a name that is none of the known ones."""
+    """Raise if a given name is not a known name."""
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1)

@@ -204,10 +204,10 @@ class NearEnd(Protocol):
         ...
 
     def layers(self, most: int) -> tuple[Layers, Layers, Layers | None]:
-        """The characters before states that need at most so many tokens, before states that may need more, and before
-        states from which a character above ASCII is completed in at most so many tokens, the rest of the text included.
+        """The characters before states that need at most ``most`` tokens, before states that may need more, and before
+        states from which a character above ASCII and the rest of the text are completed in at most ``most`` tokens.
 
-        The last are not known where a token may end such a character and go on with the rest of the text.
+        The third result is ``None`` where a token may end such a character and go on with the rest of the text.
         """
         ...
 
@@ -223,9 +223,9 @@ class NearEnd(Protocol):
 class ByteAutomaton(ABC):
     """A deterministic automaton over bytes: a pure function of state and byte; most authors write one.
 
-    States are immutable, hashable and picklable. A state that is a number must belong to a numbering that does not
-    depend on what was visited before. The same state means the same in every process that has an automaton with an
-    equal :attr:`fingerprint`.
+    States are immutable, hashable and picklable. If states are numbers, the numbering must not depend on which states
+    were visited before. The same state means the same in every process that has an automaton with an equal
+    :attr:`fingerprint`.
     """
 
     @property
@@ -262,7 +262,8 @@ class ByteAutomaton(ABC):
     def must_end(self, state: State) -> bool:
         """Whether the text must end at the border of two tokens in this state, although bytes of one token may follow.
 
-        Automata that search need it: a stop string may end inside a token. Such a state accepts.
+        Automata that search for strings need this method, because a stop string may end inside a token. Such a state
+        accepts.
         """
         return False
 
@@ -299,8 +300,9 @@ class ByteAutomaton(ABC):
         """A function that bounds how many tokens :meth:`completion` needs after one more token.
 
         The function gets a state and returns a bound, the same in every process, or ``None`` if no text can end after
-        the state. While more tokens are left than the bound, completions are not looked for. ``None`` if there is no
-        such function, and if tokens cannot write all completions. By default what :meth:`near_end` tells.
+        the state. While more tokens are left than the bound, completions are not looked for. The method returns
+        ``None`` if there is no such function, or if tokens cannot write all completions. The default
+        uses :meth:`near_end`.
 
         Args:
             tokens: the tokens of the vocabulary.
@@ -338,8 +340,8 @@ class ByteAutomaton(ABC):
         """One of the states from which the same bytes can be read, up to ``length``; ``None`` if nothing is known.
 
         The returned state is the same for as many of these states as possible. Whether a text may end there does not
-        matter. Such states allow the same tokens, so a mask is found once for all of them: in ``[a-z]{400,600}`` for
-        most.
+        matter. Such states allow the same tokens, so one mask is computed for all of them: for most states of
+        ``[a-z]{400,600}``.
         """
         return None
 
@@ -423,7 +425,7 @@ class Constraint(ABC):
         return [self.allowed(state) for state in states]
 
     def forced(self, state: State) -> list[int]:
-        """The tokens that must come next while exactly one continuation is allowed, without end-of-sequence."""
+        """The forced tokens: the run in which each token is the only allowed continuation, without end-of-sequence."""
         run: list[int] = []
         reached: State | None = state
         while reached is not None and len(run) < self.most_forced and not self.may_end(reached):
@@ -460,9 +462,9 @@ class Constraint(ABC):
         return ids, least
 
     def allowed_within(self, state: State, most: int) -> TokenSet | None:
-        """The ids of :meth:`least_after` after which at most so many tokens are needed.
+        """The ids of :meth:`least_after` after which at most ``most`` tokens are needed.
 
-        ``None`` if that takes as long as :meth:`least_after`, which is asked then.
+        ``None`` if this method would take as long as :meth:`least_after`, which is then called instead.
         """
         return None
 

@@ -113,10 +113,10 @@ def to_toml(chain: Chain) -> str:
 
 
 def _toml_options(options: dict[str, Any]) -> str:
-    """The options of a processor as TOML; what they hold keeps its order, as the properties of a schema must.
+    """The options of a processor as TOML; keys in option values keep their order, as the properties of a schema must.
 
-    In TOML, tables under headers come after all plain values. Options whose values have another order are therefore
-    written on one line each.
+    In TOML, tables under headers come after all plain values. If this would change the order, each option is written on
+    one line.
     """
     import tomli_w
 
@@ -157,7 +157,7 @@ def from_document(
 
 
 def _specs(document: Mapping[str, Any]) -> list[Any]:
-    """What a document says about each processor, as :func:`logitloom.processors.load` takes it."""
+    """The specification of each processor in a document, in the form that :func:`logitloom.processors.load` takes."""
     if not isinstance(document, Mapping):
         raise ChainDocumentError(f"A chain document is a table, but this one is {shown(document)}.")
     if document.get("logitloom") != VERSION:
@@ -206,7 +206,7 @@ def load(
         block: likewise.
 
     Raises:
-        ChainDocumentError: if it cannot be read as such; names the file.
+        ChainDocumentError: if the source cannot be read as a chain document; names the file.
 
     Example:
         >>> load(to_toml(processors.load(("top_k", {"k": 5}))))["top_k"].k

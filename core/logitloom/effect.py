@@ -1,4 +1,4 @@
-"""What a processor does to a row of logits: one value from which the host derives every shorter way of a step."""
+"""What a processor does to a row of logits: one value from which the host derives every optimisation of a step."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Effect:
         writes: how logits are changed. ``forbids``: some become -inf, the others stay. ``adds``: finite numbers are
             added. ``scales``: they are multiplied by finite positive numbers. ``replaces``: in another way.
         reads: what the change of a token's logit depends on, besides options, the row's seed and its length.
-            ``logit``: the size of the token's own logit, such as its sign. Without it, adding one number to all logits
-            of a row leaves the row's resulting distribution as it is. ``higher``: the logits of tokens that are at
-            least as likely. ``distribution``: all logits of the row. ``ids``: the ids of tokens, how many tokens there
-            are, or how many of them are forbidden. ``seen``: where the row has had tokens, prompt included. Without
-            ``ids`` and ``seen``, a processor that keeps ``forbidden`` may be given the survivors of a truncation
-            alone, in the order of their ids; ``context.vocab_size`` is their number then.
+            ``logit``: the value of the token's own logit, for example its sign. Without ``logit``, adding one number to
+            all logits of a row leaves the row's resulting distribution as it is. ``higher``: the logits of tokens that
+            are at least as likely. ``distribution``: all logits of the row. ``ids``: the ids of tokens, how many tokens
+            there are, or how many of them are forbidden. ``seen``: where the row has had tokens, prompt included.
+            Without ``ids`` and ``seen``, a processor that keeps ``forbidden`` may be given the survivors of a
+            truncation alone, in the order of their ids; ``context.vocab_size`` is their number then.
         keeps: the properties of the row that the change preserves. ``order``: a token that was less likely than another
             one is not more likely afterwards. ``forbidden``: what comes in as -inf goes out as -inf. ``last``: the only
             legal token of a row stays legal. Every effect but ``replaces`` implies ``forbidden``; ``adds`` and
@@ -48,7 +48,7 @@ class Effect:
             newly accepted tokens. Where the state may be overwritten, the loop enters them into the table itself.
 
     Raises:
-        InvalidSignature: for a word that is not in these lists.
+        InvalidSignature: if a field has a word that is not listed above.
 
     Example:
         >>> TRUNCATION.but(at_most=5).at_most, MASK.keeps_forbidden, Effect().keeps_forbidden

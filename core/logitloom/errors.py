@@ -57,7 +57,7 @@ class LogitloomError(Exception):
 
 
 class LogitloomWarning(UserWarning):
-    """Work goes on, in a way that may not be what was meant; base class of all such warnings of logitloom."""
+    """logitloom goes on, perhaps not in the way that the caller intended; base class of all such warnings."""
 
 
 class UnknownPlugin(LogitloomError, LookupError):
@@ -141,7 +141,7 @@ class BackendMissing(LogitloomError, LookupError):
 
 
 class BackendUnsupported(LogitloomError, NotImplementedError):
-    """The array library of this backend cannot do what was asked."""
+    """The array library of this backend does not support the requested operation."""
 
 
 class VocabularyError(LogitloomError, ValueError):
@@ -169,7 +169,7 @@ class IllegalToken(LogitloomError, ValueError):
 
     Attributes:
         row: the index of the row in the batch.
-        rows: all rows of which the same is true, ``row`` among them.
+        rows: all rows that accepted a forbidden token, ``row`` among them.
     """
 
     def __init__(self, message: str, row: int, rows: tuple[int, ...] = ()) -> None:
@@ -215,7 +215,7 @@ class BudgetExceeded(LogitloomError, RuntimeError):
 
 
 class WriteError(LogitloomError, OSError):
-    """A file cannot be written; what was there before is unchanged."""
+    """A file cannot be written; its previous content is unchanged."""
 
 
 class BatchMismatchError(GenerationError):

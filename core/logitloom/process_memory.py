@@ -1,4 +1,4 @@
-"""What a process remembers from one chain to the next, and work that is done as if nothing had been remembered.
+"""What a process remembers from one chain to the next, and blocks of work whose results are forgotten at the end.
 
 A forked child inherits what its parent remembers. The parent's other threads do not go on in the child, so the child
 renews the locks and the half-finished work of these threads.
@@ -76,7 +76,7 @@ def renewed_in_children(owner: T, renew: Callable[[T], object]) -> None:
 
     Args:
         owner: the object, which must not be referred to by the function.
-        renew: drops what refers to threads, and what threads may have half done.
+        renew: drops references to threads, and work that threads may have left unfinished.
     """
     _RENEWED[owner] = renew
 

@@ -66,7 +66,7 @@ Processing = OfLogits | OfLogitsAndContext | OfLogitsAndState | OfAll
 
 
 class Processor:
-    """Base class for processors that are frozen dataclasses of options; checks them on construction.
+    """Base class for processors that are frozen dataclasses of options; checks the options on construction.
 
     The host reads these attributes from any object, derived from this class or not; they may also be properties
     that depend on the options. A first processor declares none of them: what is not declared is not promised, so the

@@ -178,7 +178,7 @@ def _links(specs: Iterable[Any], by_label: dict[str, Any], rules: Rules) -> list
 
 
 def _moved(link: Link, label: str, given: Mapping[str, Any]) -> Link:
-    """A link of another chain under a label of this one, with more options."""
+    """A link of another chain under its label in this chain, with more options."""
     link = replace(link, label=label)
     if not given:
         return link

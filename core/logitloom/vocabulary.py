@@ -79,7 +79,7 @@ class Vocabulary:
             raise VocabularyError(f"{name}: no token has any bytes, so no text could be written with it.")
 
     def __deepcopy__(self, memo: Any) -> Vocabulary:
-        """The vocabulary itself: it never changes, and tables are kept for this very object."""
+        """The vocabulary itself: it never changes, and cached tables belong to this very object."""
         return self
 
     @property
@@ -116,7 +116,7 @@ class Vocabulary:
         return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
 
     def tokens_with(self, which: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """``[n] int32``: the tokens that have one of some bytes, in ascending order.
+        """``[n] int32``: the tokens that contain at least one byte of ``which``, in ascending order.
 
         Args:
             which: ``[offsets[-1]] bool``: the bytes of :attr:`flat_bytes`.

@@ -1,4 +1,4 @@
-"""A step as one compiled function, where the array library compiles each operation for each shape and keeps it."""
+"""A step as one compiled function, for array libraries that would compile each operation for each shape and keep it."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ CHAINS: Final[dict[str, tuple[Any, ...]]] = {
     "contradiction later": (("regex", {"pattern": "[a-c][0-9]"}), ("bad_words", {"phrases": tuple("0123456789")})),
 }  # fmt: skip
 
-#: Chains of which is compared what each token was chosen from, too.
+#: Chains whose tests also compare the distribution from which each token was chosen.
 RECORDED: Final = ("regex: alternatives", "min_tokens: with a pattern", "warps keep the best token", "five processors")
 
 _MOST: Final = 16
@@ -131,7 +131,7 @@ class EngineTextConformance(Conformance):
     def recorded(
         self, chain: Chain, prompt: Sequence[int], max_tokens: int, tokens: Sequence[int]
     ) -> Sequence[Sampled | None]:
-        """What is recorded of the tokens that the engine gives greedily, end-of-sequence included."""
+        """The record of the tokens that the engine chooses greedily, end-of-sequence included."""
         recorded = RecordedChain(chain)
         self.answer(recorded, prompt, max_tokens)
         return recorded.sampled(tokens)

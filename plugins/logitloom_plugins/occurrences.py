@@ -26,7 +26,7 @@ class Recent(NamedTuple):
     """The last tokens of a row.
 
     Attributes:
-        tokens: ``[rows, window] int32``, newest last, -1 where there are fewer.
+        tokens: ``[rows, window] int32``, newest last, -1 where a row has fewer tokens.
     """
 
     tokens: Array

@@ -61,7 +61,7 @@ class ColumnCache:
         return self._mapped(lambda part: self.backend.take_rows(part, native), self.used[host])._trimmed()
 
     def concat_rows(self, others: Sequence[Any]) -> ColumnCache:
-        """The rows of this cache, followed by the rows of the others; all caches must belong to one model."""
+        """The rows of this cache, followed by the rows of the other caches; all caches must belong to one model."""
         caches: list[ColumnCache] = [self, *others]
         width = max(cache.used.shape[1] for cache in caches)
         used = np.concatenate([np.pad(c.used, ((0, 0), (0, width - c.used.shape[1]))) for c in caches])

@@ -78,7 +78,7 @@ def read_from(model: Any, read: Callable[[Any], T], kind: str, name: str = "mode
     """What an adapter reads from a model of its engine, or from another of the engine's objects.
 
     Raises:
-        NoModel: the object has not what such an object has.
+        NoModel: the object lacks something that objects of this kind have.
     """
     try:
         if not isinstance(model, type):

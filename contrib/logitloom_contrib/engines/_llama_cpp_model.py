@@ -60,7 +60,7 @@ class LlamaCppModel:
 
     def __init__(self, llama: Any, *, rows: int = 64, cells: int | None = None, tokenizer: Any = None) -> None:
         self._library = library = importlib.import_module("llama_cpp")
-        # The one handle that the library shares, under no public name.
+        # The handle of the weights, for which the library has no public name.
         weights = read_from(llama, lambda given: given._model.model, "llama-cpp-python")
         rows, cells = number(rows, "rows") or 0, number(cells, "cells")
         for kind, found in (

@@ -33,7 +33,7 @@ class Sampling(NamedTuple):
     frame: Any = None
 
     def room(self, length: int) -> int:
-        """Most tokens that the library lets a text have which begins at this length: of ``max_tokens`` and the context.
+        """The most tokens that the library generates after ``length`` ids, by ``max_tokens`` and the context size.
 
         The library stores as many ids as ``n_ctx`` of the ``Llama`` says; llama.cpp may round it up.
         """
@@ -95,7 +95,7 @@ class Bias(NamedTuple):
 
 
 def bias_of(given: Any, size: int) -> Bias:
-    """What ``logit_bias`` asks for. The library forgets all of it if one id is out of range.
+    """The biases that ``logit_bias`` asks for. The library drops the whole table if one id is out of range.
 
     Args:
         given: ids (integers, or integers as text) to numbers; -inf forbids an id. None asks for nothing.

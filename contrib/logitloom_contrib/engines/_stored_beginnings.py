@@ -45,7 +45,7 @@ class PrefixCache(Generic[Stored]):
         return PrefixCache([self.rows[i] for i in np.asarray(index).reshape(-1).tolist()])
 
     def concat_rows(self, others: Sequence[PrefixCache[Stored]]) -> PrefixCache[Stored]:
-        """The rows of this cache, followed by the rows of the others; all caches must belong to one model."""
+        """The rows of this cache, followed by the rows of the other caches; all caches must belong to one model."""
         return PrefixCache(sum((other.rows for other in others), self.rows))
 
     def crop(self, lengths: NDArray[np.int32] | Sequence[int]) -> PrefixCache[Stored]:

@@ -49,9 +49,9 @@ class BatchedChains(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
     JSON; None for no chain. An error of a request ends that request and is the ``error`` of its output.
 
     Args:
-        chain: of requests that do not say; None: those have none.
+        chain: the chain of requests that name none; None: such requests run no chain.
         vocabulary: for chains that requests bring.
-        eos: ids that end a text where a request does not say.
+        eos: ids that end a text if the request names none.
         seed: of processors that draw random numbers; each request's own seed is derived from it.
         max_length: most tokens of a request.
     """

@@ -52,7 +52,7 @@ def direct_call(chain: Chain, given: tuple[Any, ...], more: dict[str, Any]) -> A
         try:
             processor = to_llama_cpp(chain)
         except LogitloomError as error:
-            # The library would swallow it here; the adapter knows how to raise it.
+            # The library would swallow an error that is raised here; the adapter can raise it.
             processor = to_llama_cpp(chain.part([Link("refused", None, None, processor=_Refused(error))]))
         _DIRECT[chain] = processor
     return processor(*given)
@@ -116,16 +116,16 @@ class LlamaCppProcessor(MadeAnew):
         self._error: Exception | None = None
         #: Takes back what makes the ``Llama`` raise the error.
         self._disarm: Callable[[], None] | None = None
-        #: Ids of the last call, and whether there was one since the stopping criterion was asked.
+        #: Number of ids of the last call, and whether there was a call since the stopping criterion was last asked.
         self._asked, self._called = 0, False
         #: Whether there was none either before the criterion was asked the last time, as after the end of a text.
         self._missed = True
-        #: What :meth:`complete` and :meth:`chat` say about their text: most tokens, and the seed.
+        #: The limit of tokens and the seed that :meth:`complete` and :meth:`chat` set for their text.
         self._most: int | None = None
         self._text_seed = seed
         #: The library's sampler of a text -> the text's rows: what one text has is no prompt of another.
         self._texts: weakref.WeakKeyDictionary[Any, RowTracker] = weakref.WeakKeyDictionary()
-        #: The rows of calls that belong to no sampler that is known.
+        #: The rows of calls whose sampler is unknown.
         self._others = self._new_tracker(None)
 
     def _new_tracker(self, most: int | None) -> RowTracker:
@@ -149,7 +149,7 @@ class LlamaCppProcessor(MadeAnew):
         yield self
 
     def extend(self, more: Iterable[Any]) -> list[Any]:
-        """The library extends ``logits_processor`` by its ``logit_bias``, and uses what comes back."""
+        """The library extends ``logits_processor`` by its ``logit_bias``, and uses the returned list."""
         return [self, *more]
 
     def __call__(self, input_ids: NDArray[np.int32], scores: NDArray[np.float32]) -> NDArray[np.float32]:

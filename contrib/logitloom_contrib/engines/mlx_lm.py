@@ -40,7 +40,7 @@ ENGINE: Final = "mlx-lm"
 
 #: Needs that a state made without reading the prompt's ids cannot serve.
 _READS_IDS: Final = frozenset({"prompt", "history"})
-#: Calls behind the newest one that the look-ahead may not have computed yet.
+#: Number of calls before the newest call that the look-ahead may not have computed yet.
 _LAG: Final = 3
 #: Number of calls after the beginning of a sequence within which interleaved sequences show up as interleaved.
 _SOON: Final = _LAG + 2
@@ -70,7 +70,8 @@ def to_mlx_lm(
 
     For ``generate_step``, ``stream_generate`` (with or without a draft model or a reused prompt cache),
     ``BatchGenerator`` and ``batch_generate``. One object serves any number of sequences, one after the other or in
-    turn. Where mlx-lm takes an object per sequence (``BatchGenerator.insert``), such objects keep the look-ahead.
+    turn. Where mlx-lm takes an object per sequence (``BatchGenerator.insert``), one processor per
+    sequence keeps the look-ahead.
 
     Args:
         chain: the processors.
@@ -125,7 +126,7 @@ class MlxProcessor(MadeAnew):
         self._model, self._max_new_tokens = model, max_new_tokens
         self._more: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
         self._lock = ProcessLock()
-        #: Whether sequences take turns or go back, so that every call is read.
+        #: Whether the ids of every call are read: the chain needs this, or sequences take turns or go back.
         contradicting = ForbiddenTokens(chain, RowEnds(frozenset(), frozenset()), {}).may_contradict
         self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or contradicting
         self._asked: deque[_Asked] = deque()

@@ -169,7 +169,7 @@ class OnnxGenAiProcessor(MadeAnew):
         return texts
 
     def _new_tracker(self, most: int | None = None) -> RowTracker:
-        """A tracker of rows that generate at most so many tokens."""
+        """A tracker of rows that generate at most ``most`` tokens."""
         return RowTracker(
             self.chain,
             eos=self._eos,

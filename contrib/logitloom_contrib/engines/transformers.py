@@ -420,7 +420,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
 
 
 def _longest_text(frame: Any) -> int | None:
-    """The tokens, prompt included, at which the ``generate`` stops that a call comes from; None if it comes from none.
+    """The length, prompt included, at which the calling ``generate`` stops; None if no caller is ``generate``.
 
     If an assistant's ``generate`` runs inside the ``generate`` that it drafts for, the outer ``generate`` counts.
     """

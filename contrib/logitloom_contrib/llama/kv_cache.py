@@ -27,7 +27,7 @@ class KVLayout:
         kv_heads: heads per buffer.
         head_dim: width of a head.
         max_length: most tokens in a row.
-        in_place: whether the model writes into the buffers; else it replaces them.
+        in_place: whether the model writes into the buffers; else the model replaces the buffers.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class KVCache:
     """Keys and values of independent rows of different lengths, left-aligned: immutable to its holder.
 
     Caches share buffers. Appending to the newest cache of a buffer writes behind its tokens, which no older
-    cache reads; appending to an older one copies first. Cropping changes the lengths alone. Made by
+    cache reads; appending to an older cache copies the buffer first. Cropping changes the lengths alone. Made by
     ``LlamaModel.empty_cache`` and ``LlamaModel.forward``.
 
     Args:
@@ -176,7 +176,7 @@ class KVCache:
         """Each row shortened to ``lengths[row]`` tokens. The buffers stay as they are.
 
         Raises:
-            ModelError: if there is not one length per row, or one is negative or above the row's own.
+            ModelError: if there is not one length per row, or a length is negative or above the row's current length.
         """
         wanted = np.array(lengths, dtype=np.int32)
         if wanted.shape != self._lengths.shape:

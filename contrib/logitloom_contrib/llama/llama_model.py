@@ -41,7 +41,7 @@ class _Placement(NamedTuple):
 
     Attributes:
         fresh: ``[rows, 1, capacity, 1] bool``: slots that a new token takes.
-        source: ``[rows, 1, capacity, 1]``: which of the row's new tokens that is.
+        source: ``[rows, 1, capacity, 1]``: the index of this token among the row's new tokens.
     """
 
     fresh: Array
@@ -183,7 +183,7 @@ class LlamaModel:
         return KVCache.empty(self._layout, rows)
 
     def cache_from_host(self, arrays: Mapping[str, NDArray[np.floating[Any]]], lengths: NDArray[np.integer]) -> KVCache:
-        """The cache whose arrays ``KVCache.to_host`` told, on this model's backend.
+        """A cache on this model's backend, with the arrays that ``KVCache.to_host`` returned.
 
         Raises:
             ModelError: if the arrays do not fit this model.

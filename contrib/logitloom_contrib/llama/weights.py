@@ -323,6 +323,6 @@ def _read_layers(file: GGUFFile, config: LlamaConfig) -> Iterator[LayerWeights]:
 def _half_rotation(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     """Rows of a head in the order in which dimension ``i`` is rotated with ``i + head_dim / 2``.
 
-    GGUF files store Llama's queries and keys so that neighbours are rotated together.
+    GGUF files store Llama's queries and keys so that adjacent dimensions are rotated together.
     """
     return rows.reshape(heads, -1, 2, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)

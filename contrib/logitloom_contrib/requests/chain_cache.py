@@ -162,7 +162,8 @@ class ChainCache:
         try:
             guard = RequestGuard(self.permissions)
             begin = time.thread_time()
-            # Otherwise a request that was refused for its time would be admitted when it comes again in other words.
+            # Otherwise a reworded copy of a request that was refused for its time would use the remembered results of
+            # the first attempt, and be admitted.
             memory = forgotten_after() if admitting else nullcontext()
             with compiled_in(self.shared) as stored, loading(guard=guard), memory:
                 chain = from_document(request.document, tokenizer=self.vocabulary)
@@ -231,10 +232,10 @@ class ChainCache:
             context = context.accept([[int(tokens[len(tokens) // 2])]])
 
     def require_room(self, chain: Chain, most: int) -> None:
-        """Check that a chain has texts of at most so many tokens.
+        """Check that a chain allows a text of at most ``most`` tokens.
 
         Raises:
-            GenerationError: saying how many it needs.
+            GenerationError: saying how many tokens the chain needs.
         """
         logits = np.zeros((1, self.vocab_size), dtype=np.float32)
         chain.init_state(Context.start(logits, prompt=[[0]], max_length=8, max_new_tokens=most))

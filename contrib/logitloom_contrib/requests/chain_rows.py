@@ -18,7 +18,6 @@ __all__ = ["ChainRows", "DraftRows", "closed_rows", "force_end"]
 
 #: Ids of bytes and of the commonest words; an open row mostly allows at least one of them.
 _BEGINNING: Final = 1024
-#: The declarations of a processor that raises before it writes.
 
 
 class DraftRows(NamedTuple):
@@ -54,8 +53,8 @@ class _MaskCollector:
         return logits
 
     def taken(self) -> list[TokenIds] | None:
-        """The masks of the only application since the last call, or ``None`` if there was not exactly one; then forget
-        them.
+        """The masks that were applied since the last call, then forgotten; ``None`` unless they were applied by exactly
+        one operation.
         """
         rows, self._rows = self._rows, []
         return list(rows[0]) if len(rows) == 1 else None
@@ -252,8 +251,8 @@ class ChainRows:
     def _with_ends(self, out: Array, drafts: DraftRows) -> Array:
         """The rows, after ending the requests that failed and the requests without a legal token.
 
-        A draft that the chain forbids closes the rows after it. The engine rejects the draft and ignores these rows,
-        but still computes with them, so an end id is allowed in each of these rows as well.
+        A draft token that the chain forbids leaves no legal token in the rows after it. The engine rejects the draft
+        and ignores these rows, but still computes with them, so an end id is allowed in each of these rows as well.
         """
         assert self._base is not None
         backend, xp = self._base.backend, self._base.backend.xp
@@ -350,7 +349,7 @@ def closed_rows(logits: Array, masks: Sequence[TokenIds] | None = None) -> list[
 
 
 def force_end(logits: Array, row: int, request: Request) -> Array:
-    """The logits with nothing but the end of a failed request in its row, written in place where they can be."""
+    """The logits, written in place, with only the end id of a failed request allowed in the request's row."""
     logits[row] = NEG_INF
     logits[row, request.end] = 0.0
     return logits

@@ -19,7 +19,7 @@ _FIELDS: Final = ("vllm_xargs", "response_format", "tool_choice")
 
 
 def require_right_key(keys: Iterable[str]) -> None:
-    """Refuse keys of ``extra_args`` that are nearly the one of a chain.
+    """Refuse keys of ``extra_args`` that look like a misspelt key of a chain.
 
     Raises:
         NeedsNotMet: naming the key.
@@ -77,7 +77,7 @@ def require_right_fields(body: Mapping[str, Any]) -> None:
 
 
 def is_alike(key: Any) -> bool:
-    """Whether a key is that of a chain, or nearly so.
+    """Whether a key is the key of a chain or resembles it.
 
     Example:
         >>> is_alike("logit_loom"), is_alike("logit_bias")

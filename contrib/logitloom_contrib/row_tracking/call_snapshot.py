@@ -113,7 +113,7 @@ class CallSnapshot:
 
     @property
     def shared(self) -> int:
-        """A number that calls have in common if they share a buffer."""
+        """A number that is equal for snapshots that share a buffer."""
         return id(self if self._block is None else self._block)
 
     def row(self, row: int) -> NDArray[Any]:

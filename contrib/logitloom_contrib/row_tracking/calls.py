@@ -15,7 +15,7 @@ from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot, Ids
 
 __all__ = ["Call", "CallMatch", "Generation", "RowOrigin", "started"]
 
-#: Calls of a generation that are remembered, with or without their states.
+#: The largest number of remembered calls of a generation, with or without their states.
 _MOST_CALLS: Final = 8192
 #: The largest number of remembered calls if a row that is not found can be replayed. A search through more calls would
 #: cost more than a replay.
@@ -75,7 +75,7 @@ class Call:
     def one_token_more(self, asked: CallSnapshot, state: ChainState, origin: list[RowOrigin]) -> Call:
         """The call after this plain one, if every row gained a token and stayed as plain.
 
-        There may be another number of rows, in another order, with these origins.
+        The number and the order of the rows may differ from this call's; ``origin`` holds the origins of the new rows.
         """
         no = self.dead if len(origin) == len(self.origin) else np.zeros(len(origin), dtype=np.bool_)
         after = Call(self.generation, asked, state, origin, None, no, no)
@@ -94,7 +94,7 @@ class Call:
 
 
 class CallMatch(NamedTuple):
-    """Where the rows of a call come from: row ``rows[i]`` of ``calls[which[i]]``."""
+    """The earlier row that each row ``i`` of a call continues: row ``rows[i]`` of ``calls[which[i]]``."""
 
     calls: list[Call]
     which: NDArray[np.int64]
@@ -186,7 +186,7 @@ class Generation:
             self.moved = self.moved or not (same and bool((match.rows == np.arange(len(match.rows))).all()))
 
     def thin_out(self, match: CallMatch, asked: CallSnapshot) -> None:
-        """Let the newest call drop its ids, if the new rows are that call's rows, moved, with one token more each."""
+        """Let the newest call drop its ids, if each new row is a row of that call with one token more."""
         if match.grown is not None or len(match.calls) > 1 or not self.calls or match.calls[0] is not self.calls[-1]:
             return
         newest = self.calls[-1].asked

@@ -30,7 +30,7 @@ class ForbiddenTokens:
     def __init__(self, chain: Chain, ends: RowEnds, context: dict[str, Any]) -> None:
         self._chain, self._ends = chain, ends
         self._vocabulary = context.get("vocabulary") or chain.vocabulary
-        #: Whether a processor may leave a row nothing, and whether all of these report it by themselves.
+        #: Whether a processor may leave a row no token, and whether all such processors report this themselves.
         closing = [link for link in chain.links if not link.effect.keeps_last]
         self._guarded = bool(closing)
         #: Whether processors that contradict each other can leave a row no token; a single processor reports this
@@ -40,9 +40,9 @@ class ForbiddenTokens:
         self._told = self._guarded and told and not context.get("compiled")
 
     def seen_in_logits(self, context: Context) -> bool:
-        """Whether forbidden tokens are looked for in the logits returned before, which are kept for it.
+        """Whether forbidden tokens are looked for in the logits returned before, which are kept for this purpose.
 
-        Constraints in host memory report them by themselves, as they are fed.
+        Constraints in host memory report a forbidden token by themselves, when it is fed to them.
         """
         return self._guarded and not (self._told and context.backend.on_host)
 

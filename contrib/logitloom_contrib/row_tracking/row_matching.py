@@ -20,7 +20,7 @@ _MANY: Final = 3
 def match_together(
     generations: Iterable[Generation], ids: Ids, starts: NDArray[np.int64], reach: int
 ) -> CallMatch | None:
-    """The earlier rows that the rows of a call continue, if all of these belong to one generation.
+    """The earlier rows that the rows of a call continue, if all these earlier rows belong to one generation.
 
     Args:
         generations: the newest first.
@@ -80,7 +80,7 @@ def _match_within(generation: Generation, asked: CallSnapshot, reach: NDArray[np
 
 
 def _found_at_once(call: Call, asked: CallSnapshot, reach: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of a call that the asked rows continue, where one joint search is worth while; else -1."""
+    """Per asked row, the row of a call that it continues, or -1; all -1 if the rows are too few for a joint search."""
     if len(reach) < _MANY:
         return np.full(len(reach), -1, dtype=np.int64)
     return call.asked.find_each(asked, reach)

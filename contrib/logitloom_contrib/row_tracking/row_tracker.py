@@ -60,8 +60,8 @@ class RowTracker:
     """A chain for an engine that shows rows as token ids alone.
 
     Where the engine does not tell how long prompts are, all rows of one call belong to one generation. A call begins
-    a new generation if not every row continues a remembered one by at most ``reach`` tokens: then its rows are
-    prompts. Where it does tell, rows are independent of each other.
+    a new generation if not every row continues a remembered row by at most ``reach`` tokens: then its rows are
+    prompts. Where the engine tells prompt lengths, rows are independent of each other.
 
     Args:
         chain: the processors.
@@ -75,7 +75,7 @@ class RowTracker:
         context: further fields of the chain's context (``vocabulary``, ``model``, ``compiled``).
         generations: how many generations are remembered at a time.
         states: how many calls of a generation keep their states; others are replayed.
-        state_bytes: what those states may take together; the newest is always kept.
+        state_bytes: most bytes of these states together; the newest state is always kept.
 
     Example:
         >>> from logitloom import processors

@@ -42,8 +42,8 @@ __all__ = ["ChainedLlama", "Chains", "create_app", "install", "main"]
 
 #: The chain of the request that is being served.
 _CHAIN: Final[contextvars.ContextVar[Chain | None]] = contextvars.ContextVar("logitloom_chain", default=None)
-#: The beginnings of the errors of chains that a request has to answer for, and that show with its first or last token
-#: alone. The library knows errors by their messages.
+#: The beginnings of the chains' errors for which the request is to blame, and which only its first or last token
+#: reveals. The library knows errors by their messages.
 _WRONG_REQUESTS: Final = re.compile("^Row 0 may generate .* but the shortest text|^No token is legal for the chain")
 #: The routes that generate text.
 _ROUTES: Final = ("/completions",)
@@ -293,7 +293,9 @@ def _refuse_records(body: dict[str, Any]) -> None:
 
 
 def _mended(body: dict[str, Any]) -> bool:
-    """Give messages of tool calls a text, which the library wants, and answers have not; whether there was one."""
+    """Give messages of tool calls without a text an empty text, which the library requires; returns whether there was
+    such a message.
+    """
     messages = body.get("messages")
     empty = [
         message

@@ -39,7 +39,7 @@ __all__ = ["ChainHandler", "install", "main", "run"]
 LOG: Final = logging.getLogger("logitloom.mlx_lm")
 #: The logarithm of the probability that a forbidden token is said to have.
 _LEAST_LOGPROB: Final = -9999.0
-#: Fields whose kind the library does not check before it has begun to answer: the kind and its words.
+#: Fields whose type the library does not check before it begins to answer -> the type, and its name in messages.
 _KINDS: Final[dict[str, tuple[type, str]]] = {
     "messages": (list, "a list of at least one message"),
     "draft_model": (str, "a text"),
@@ -114,11 +114,11 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
             self.wfile = _ErrorBody(self.wfile)
 
     def completion_usage_response(self, *counts: Any) -> Any:
-        """The library's last piece of a stream, as a piece: clients leave out what says that it is a whole answer."""
+        """The library's last piece of a stream, marked as a piece: clients ignore pieces marked as whole answers."""
         return super().completion_usage_response(*counts) | {"object": self.object_type}
 
     def generate_response(self, text: str, finish_reason: Any, *given: Any, **more: Any) -> Any:
-        """The library's answer or piece of one, with the calls that the text says where the library reads none."""
+        """An answer of the library, or a piece of one; tool calls are read from the text if the library reads none."""
         # JSON has no infinity, and the protocol writes this number for tokens that do not occur.
         more["top_tokens"] = [
             tuple({**each, "logprob": max(each["logprob"], _LEAST_LOGPROB)} for each in place)
@@ -185,7 +185,7 @@ _OWN: Final[WeakKeyDictionary[Any, _OwnModel]] = WeakKeyDictionary()
 
 
 class _ErrorBody:
-    """The file of an answer that is an error, in which the error has the form that clients of the protocol read.
+    """The file of an error response; it writes the error in the form that clients of the protocol read.
 
     The library writes ``{"error": "..."}``, of which the client ``openai`` shows the status alone.
     """
@@ -204,7 +204,7 @@ class _ErrorBody:
 
 
 class _Carrier:
-    """The library's generator, which gives the arguments of a request its chain."""
+    """The library's generator, with the request's chain added to the arguments of the request."""
 
     def __init__(self, generator: Any, handler: ChainHandler) -> None:
         self._generator, self._handler = generator, handler
@@ -285,7 +285,7 @@ def _require_tokens(tokens: Iterable[int], width: int | None) -> None:
     """Refuse ids that the model does not have: the library would write beside its logits.
 
     Raises:
-        ValueError: naming one of these ids.
+        ValueError: if there is such an id; the message names it.
     """
     wrong = next((token for token in tokens if not 0 <= token < (2**31 if width is None else width)), None)
     if wrong is not None:

@@ -24,7 +24,7 @@ __all__ = ["asked_chain"]
 def asked_chain(
     body: Mapping[str, Any], *, chat_template: str | None = None, permissions: Permissions | None = None
 ) -> Any:
-    """What a request asks for, as a chain document or its list of processors; None if it asks for nothing.
+    """The chain that a request asks for, as a document or a list of processors; None if it asks for none.
 
     ``response_format`` and ``tools`` are each a constraint. A chain of the request may add samplers, penalties and
     biases to one of them.
@@ -37,7 +37,7 @@ def asked_chain(
     Raises:
         NeedsNotMet: it asks for two constraints at once, for a form that does not exist, or in a field that nobody
             reads.
-        LogitloomError: a chain that is added to ``response_format`` or ``tools`` is none.
+        LogitloomError: a chain that is added to ``response_format`` or ``tools`` is invalid.
 
     Example:
         >>> asked_chain({"response_format": {"type": "json_object"}})

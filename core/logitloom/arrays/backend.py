@@ -101,7 +101,7 @@ class SharedMemory(Protocol):
     backend: Backend
 
     def view(self, array: Any) -> NDArray[Any] | None:
-        """An array of the library as NumPy sees its memory; None where NumPy lacks the dtype, or it is no array."""
+        """A NumPy view of an array of the library; None if NumPy lacks the dtype or the argument is no array."""
         ...
 
     def array(self, view: NDArray[Any]) -> Array:
@@ -160,7 +160,7 @@ class Backend:
         return self
 
     def __reduce__(self) -> Any:
-        """Pickled are the library and, if it is not the default one, the device."""
+        """The pickle holds the name of the library and, if it is not the library's default, the device."""
         if _load_backend is None or not self.name:
             return super().__reduce__()
         default = _load_backend(self.name).device
@@ -241,7 +241,7 @@ class Backend:
         return function
 
     def copied(self, x: Array, memory: Array | None = None) -> Array | None:
-        """A copy of an array that may be written into; None where the library writes into no array, or not into such.
+        """A writable copy of an array; None if the library cannot write into arrays, or not into arrays of this kind.
 
         Args:
             x: ``[n, ...]``.
@@ -340,7 +340,7 @@ class Backend:
     def survivors(self, x: Array, highest: int | None = None) -> Array | None:
         """The ids of the tokens that may be among the highest of each row: ``[batch, n]``, ascending.
 
-        A row that has fewer than another has -1 behind them.
+        Shorter rows are padded with -1 at the end.
 
         Args:
             x: ``[batch, vocab]``.
@@ -364,8 +364,8 @@ class Backend:
         """The address at which a compiled loop may read the array; None if dtype, layout or device do not permit it.
 
         Args:
-            array: of this library, C-contiguous and without gradients, or there is no address.
-            dtype: ``"float32"``, ``"int32"`` or ``"bool"``, the dtype that it must have.
+            array: an array of this library. Only C-contiguous arrays without gradients have an address.
+            dtype: ``"float32"``, ``"int32"`` or ``"bool"``, the required dtype of the array.
             written: whether the loop writes to the array.
         """
         return None
@@ -459,7 +459,7 @@ class Backend:
             rows: per row ``(allowed, ids)``: host ids that alone are allowed if ``allowed``, else that are
                 forbidden. Whichever list is shorter costs less.
             donate: whether to write into ``logits`` where that is cheaper.
-            pool: buffers that may be returned instead; only for backends that declare ``uses_buffer_pool``.
+            pool: buffers that may hold the result; only for backends that declare ``uses_buffer_pool``.
         """
         forbidden = np.empty(tuple(logits.shape), dtype=np.bool_)
         for line, (allowed, ids) in zip(forbidden, rows, strict=True):
@@ -477,7 +477,7 @@ class Backend:
             ids: ``[batch, n]``, distinct in each row; -1 for none.
             like: ``[batch, vocab]``, for shape and dtype.
             donate: whether to write into ``like`` where that is cheaper.
-            pool: buffers that may be returned instead; only for backends that declare ``uses_buffer_pool``.
+            pool: buffers that may hold the result; only for backends that declare ``uses_buffer_pool``.
 
         Returns:
             ``[batch, vocab]``.

@@ -56,8 +56,8 @@ class RowOperation(NamedTuple):
     def has_table(self) -> bool:
         """Whether the operation reads a table ``[rows, vocab]`` of past tokens, the one array of the processor's state.
 
-        Each accepted token becomes true there, or is counted. Where the state may be overwritten, the compiled loop
-        does that.
+        Each accepted token makes its entry true, or increases its count. Where the state may be overwritten, the
+        compiled loop updates the table.
         """
         return RESCALE_SEEN <= self.kind <= LOWER_BY_COUNT
 

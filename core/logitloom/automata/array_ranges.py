@@ -15,7 +15,7 @@ _SPARSE: Final = 64
 
 
 def by_key(keys: NDArray[Any], values: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The values of each key, in their order: those of key 0 come first.
+    """The values sorted by key; values with equal keys keep their order.
 
     Args:
         keys: ``[n]``, numbers below ``count``, not negative.

@@ -100,7 +100,7 @@ class Chain:
         self._assemble()
 
     def _assemble(self) -> None:
-        """Find the hooks of the processors, as far as those have their options."""
+        """Find the hooks of the processors whose required options are all given."""
         links = [link for link in self.links if link.processor is not None]
         hooks = [implementations(link.processor, link.label, required="process") for link in links]
         steps: list[Step] = []
@@ -234,7 +234,7 @@ class Chain:
         return Chain(links, vocabulary=vocabulary, model=model if model is not None else self.model, debug=self.debug)
 
     def require(self, gives: Collection[str], *, engine: str, setting: Callable[[str, str], str] | None = None) -> None:
-        """Check when the chain is bound that an engine gives everything its processors need.
+        """Check, when the chain is bound to an engine, that the engine gives everything the processors need.
 
         Args:
             gives: the names of :data:`logitloom.processor.NEEDS` that the engine gives, without ``"compilable"``: an
@@ -406,7 +406,7 @@ class Chain:
         return position, states, context
 
     def _parts(self, state: Any, context: Context) -> tuple[Any, tuple[Any, ...]]:
-        """The position and the states of a state that belongs to this chain."""
+        """The position and the processors' states in a state of this chain."""
         if not isinstance(context, Context):
             raise InvalidContext(f"A step has a Context, but this is {shown(context)}. Use Context.start.")
         if type(state) is self._state_type:
@@ -438,8 +438,8 @@ class Chain:
             context: of the start: prompts, seeds, vocabulary as in decoding.
             kept: which tokens were left when the sequences were sampled: ``[batch, time, vocab] bool``, or
                 ``[batch, time, ceil(vocab / 32)] int32`` bits as in :meth:`Backend.apply_token_mask`. With ``kept``,
-                processors that only mask do not run: ``kept`` has their masks. Logits that were computed anew may
-                differ a little, and a truncation with them.
+                processors that only mask do not run: ``kept`` has their masks. Recomputed logits may differ a little,
+                and then truncations may differ, too.
 
         Returns:
             ``[batch, time] float32`` (float64 for such logits), 0 behind the end of a sequence.
@@ -586,7 +586,7 @@ class Chain:
             return None
         context = self._between_steps(state, context)
         answers = [*self._answers(self._ends, "text_end", state, context)]
-        # The end that leaves less of the text counts; among equal ends a finished one counts before a possible one.
+        # A finished end counts before an unfinished one; otherwise the end that holds back more bytes counts.
         return [max(ends) for ends in zip(*answers, strict=True)] if answers else None
 
     def _answers(self, hooks: _Questions, hook: str, state: ChainState, context: Context) -> Iterator[Any]:
@@ -661,7 +661,7 @@ class Chain:
         return context
 
     def with_resources(self, context: Context) -> Context:
-        """The context with the chain's own vocabulary and model, where it has none."""
+        """The context, with the chain's vocabulary and model where the context has none."""
         vocabulary = context.vocabulary if context.vocabulary is not None else self.vocabulary
         model = context.model if context.model is not None else self.model
         if vocabulary is context.vocabulary and model is context.model:

@@ -108,7 +108,7 @@ class Link:
 
     @property
     def told_options(self) -> dict[str, str]:
-        """Each option as people see it: the given options, shortened, and the missing ones."""
+        """The options as shown to users: the given options, shortened, and ``?`` for missing options."""
         told = {name: shown(value) for name, value in self.options.items()}
         if self.factory is None and self.processor is not None:
             defaults = {o.name: shown(o.default) for o in opts.declared(self.processor) if not o.required}

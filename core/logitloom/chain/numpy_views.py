@@ -1,4 +1,4 @@
-"""A step on NumPy's views of another library's arrays, where each call of that library takes longer than its work."""
+"""A step on NumPy views of another library's arrays, for cases in which a library call costs more than its work."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SharedStep:
         return self._memory.array(view) if isinstance(view, np.ndarray) else view
 
     def returned(self, logits: Any, states: list[Any]) -> tuple[Array, list[Any]]:
-        """Logits and states of the library; logits that were overwritten are reported to it."""
+        """Logits and states as arrays of the library; the library is told if its logits were overwritten."""
         if id(logits) in self._arrays:
             self._memory.written(self._arrays[id(logits)][1])
         return self.array(logits), [rows.map_leaves(self.array, state) if state else state for state in states]
@@ -73,7 +73,7 @@ class OnViews:
     """Processors that run on NumPy views of the arrays, if the library shares memory with NumPy.
 
     Attributes:
-        inner: the same processors on the arrays that they are given.
+        inner: the segment that runs the processors, on views or on the library's own arrays.
     """
 
     inner: Segment

@@ -162,7 +162,7 @@ class _Walk:
         return tuple(states), given
 
     def keep(self, after: Sequence[Any]) -> None:
-        """Take the states that a step returned, where processors without ``states_after`` have moved on."""
+        """Keep the states that a step returned for processors without ``states_after``, which only steps advance."""
         last = np.arange(-self._batch, 0, dtype=np.int32)
         for index, state in enumerate(after):
             if isinstance(state, _Told):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "select"]
 
-#: To the beginning of a terminal's line, with nothing left of what stood there.
+#: Control codes that move to the beginning of a terminal's line and erase the line.
 _BEGIN = "\r\033[K"
 
 EXAMPLES = """examples:
@@ -137,7 +137,7 @@ def _has_plugins(name: str, folder: Path) -> bool:
 
 
 class _CheckProgress:
-    """Tells how far it is: on a terminal in one line, elsewhere in a line per plug-in, when its first check begins.
+    """Prints the progress of the checks: on a terminal in one line, elsewhere one line per plug-in at its first check.
 
     pytest captures output while checks run, so the object keeps the standard error stream of its creation.
     """

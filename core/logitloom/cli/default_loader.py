@@ -11,7 +11,7 @@ __all__ = ["default_loader", "default_model"]
 
 
 def default_loader() -> str:
-    """The name of the first model plug-in, those of this distribution first.
+    """The name of the first model plug-in, plug-ins of this distribution before others.
 
     Raises:
         UnknownPlugin: if none is installed.

@@ -26,7 +26,7 @@ def draw(dfa: Dfa, path: Path) -> None:
     """Draw an automaton into a file.
 
     Args:
-        dfa: what to draw; its accepting states get two circles.
+        dfa: the automaton; its accepting states get two circles.
         path: ends in ``.svg`` or ``.png``.
 
     Raises:

@@ -29,7 +29,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile the kernels of each plug-in, and print what it says."""
+    """Compile the kernels of each plug-in, and print the plug-in's message and the time."""
     found = {r.name: r for r in registry.available("kernels") if r.installed and not r.blocked}
     for name in arguments.names:
         if name not in found:

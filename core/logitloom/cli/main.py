@@ -71,7 +71,9 @@ class _CommandParser(argparse.ArgumentParser):
         self.error(message)
 
     def _parse_optional(self, arg_string: str) -> Any:
-        """As the method of the base class, but what has no letter behind its dash is a value, such as ``-?[0-9]+``."""
+        """As the method of the base class, but a text such as ``-?[0-9]+``, with neither a letter nor a dash after its
+        first dash, is a value.
+        """
         return None if re.match("-[^-a-zA-Z]", arg_string) else super()._parse_optional(arg_string)
 
     def error(self, message: str) -> NoReturn:

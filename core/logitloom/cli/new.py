@@ -45,7 +45,7 @@ _KINDS = {
     "engine": _Kind("engines", "An engine adapter", "@@PACKAGE@@:to_@@NAME@@"),
 }
 
-#: What can be written -> the kind of plug-in it is.
+#: Name of a template -> kind of plug-in, a key of ``registry.GROUPS``.
 KINDS = {name: kind.group for name, kind in _KINDS.items()}
 
 _EXTRAS = 'test = ["logitloom[test]"]'
@@ -128,7 +128,7 @@ def write(kind: str, name: str, into: Path) -> Path:
     words["POINT"] = _filled(_KINDS[kind].point, words)
     words["EXTRAS"] = _filled(_BACKEND_EXTRAS if kind == "backend" else _EXTRAS, words)
     templates = resources.files("logitloom") / "templates"
-    # A folder of another name first: what fails half-way leaves nothing that looks whole.
+    # The files are written inside a temporary folder and moved last: a failure leaves no incomplete distribution.
     try:
         with tempfile.TemporaryDirectory(prefix=f".{distribution}.", dir=into) as temporary:
             new = Path(temporary) / distribution

@@ -40,7 +40,7 @@ def own_environment(what: str) -> Iterator[OwnEnvironment]:
     The new environment sees the packages of this process's environment, so that pip installs only missing packages.
 
     Args:
-        what: what pip installs: a folder, a wheel, a requirement. Settings of pip hold (``PIP_NO_INDEX`` and others).
+        what: the package for pip: a folder, a wheel, a requirement. Settings of pip hold (``PIP_NO_INDEX`` and others).
 
     Raises:
         PluginImportError: if pip cannot install it, or nothing was installed.

@@ -17,10 +17,10 @@ __all__ = ["grammar_argument", "schema_argument"]
 
 
 def grammar_argument(text: str) -> Path | str:
-    """The path of a grammar where there is such a file; any other text is read, or refused, by the processor.
+    """The path of a grammar if the file exists; any other text is read, or refused, by the processor.
 
     Raises:
-        OptionError: it names a pipe that holds no text in UTF-8.
+        OptionError: the text names a pipe that holds no text in UTF-8.
     """
     return _of_path(text) if text.strip() and os.path.exists(text) else text
 

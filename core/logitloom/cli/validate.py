@@ -121,7 +121,7 @@ def _engines(name: str) -> list[str]:
 
 
 def _tried(name: str, options: dict[str, Any], engine: str, read: Callable[[], Vocabulary | None]) -> dict[str, Any]:
-    """What came of compiling with one engine, and of the first mask for the vocabulary that a function reads.
+    """The results of compiling with one engine, and of the first mask for the vocabulary that a function reads.
 
     Raises:
         LogitloomError: the vocabulary cannot be read, which is no engine's fault.

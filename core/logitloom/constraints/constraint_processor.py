@@ -34,9 +34,9 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["ConstraintProcessor"]
 
-#: From so many rows on a batch is looked up by one compiled call.
+#: A batch of at least this number of rows is looked up by one compiled call.
 _MANY: Final = 6
-#: The most vocabularies and widths for which a processor keeps its constraint.
+#: The most pairs of a vocabulary and a width for which a processor keeps its constraint.
 _MOST_KEPT: Final = 16
 
 
@@ -194,7 +194,7 @@ class ConstraintProcessor(Processor):
         if left is not None and not isinstance(left, Rows):  # of a state that was made on a device
             left = backend.to_numpy(left).tolist()
         if memory.dense and context.batch >= _MANY and context.tokens is not None:
-            # The bound of a finite automaton is one for all of its states.
+            # A finite automaton has the same bound in all states.
             free = left is None or memory.constraint.most_after(0) <= min(left, default=0) - 2
             found = memory.step_batch(state, context) if free else None
             if found is not None:
@@ -256,7 +256,7 @@ class ConstraintProcessor(Processor):
         return self._packed(every, memory, backend)
 
     def forced_tokens(self, state: Any, context: Context) -> list[list[int]] | None:
-        """Per row the tokens that must come next, while exactly one is allowed."""
+        """Per row the forced tokens: the run in which each token is the only allowed one."""
         memory = self.memory(context)
         nodes = _reached(memory, unlimited(state), context)
         if not isinstance(state, LimitedState):

@@ -1,7 +1,7 @@
 """Fewer ways to split the same text into tokens: where only one text can come next, only its longest token is allowed.
 
 A literal can be split into tokens in many ways, and a constraint allows all of them, so no token is forced. With this
-restriction the constraint forces such runs token by token, and a decoding loop can feed them without a pass of the
+restriction the constraint forces the tokens of a literal, and a decoding loop can feed them without a pass of the
 model. The texts that can be written stay the same.
 """
 

@@ -50,7 +50,7 @@ class DeviceTables:
                 least[state] = UNKNOWN if found is None else found
             followed = tables.next != Ended.DEAD.value if self.gives_way else tables.allowed
             needed = np.where(followed, least[tables.next], np.int32(UNKNOWN))
-            # The last class is end-of-sequence. It needs no further token, so it fits even if no token is left.
+            # The last class is end-of-sequence, which needs no further token and so fits even if no token is left.
             needed[:, -1] = np.where(tables.allowed[:, -1], -UNKNOWN, UNKNOWN)
             self._needed = HostTable(needed)
         return self._needed
@@ -85,7 +85,8 @@ class _CompiledBatch(NamedTuple):
     Attributes:
         kernels: the compiled functions.
         tables: the tables that the functions read.
-        masks: the masks by state. Records hold addresses, so a mask is stored here before its record.
+        masks: the masks by state. Records hold addresses of masks, so a mask is stored here before its record is
+            written.
     """
 
     kernels: MaskKernels
@@ -231,7 +232,7 @@ class ConstraintMemory:
         return np.packbits(allowed, bitorder="little").view("<i4").astype(np.int32, copy=False)
 
     def mask_within(self, node: StateNode, left: int) -> MaskRow | None:
-        """The mask of :meth:`allowed_within`, with end-of-sequence where the text may end; ``None`` as there."""
+        """The mask of :meth:`allowed_within`, with end-of-sequence if the text may end; ``None`` in the same case."""
         kept = self.allowed_within(node, left)
         if kept is None:
             return None
@@ -309,7 +310,7 @@ class ConstraintMemory:
         return np.delete(members.ids, [at for at in listed.tolist() if int(members.ids[at]) in self._eos])
 
     def forced(self, node: StateNode) -> list[int]:
-        """The tokens that must come next, while exactly one is allowed; ends after end-of-sequence."""
+        """The forced tokens: the run in which each token is the only allowed one; ends after end-of-sequence."""
         run = node.forced
         if run is None:
             run = node.forced = self._find_forced(node.state)

@@ -47,7 +47,8 @@ class DirectCall(Protocol):
             more: the other arguments.
 
         Returns:
-            What the engine expects of its own processor; None if the engine would not call a processor so.
+            The result that the engine expects from its own processor; None if the engine makes no calls with such
+            arguments.
 
         Raises:
             NeedsNotMet: the engine makes such calls, but needs its adapter; the sentence names the adapter.
@@ -61,8 +62,8 @@ def bind(chain: Chain, engine: str, gives: Collection[str], *, tokenizer: Any = 
     Args:
         chain: the processors.
         engine: the engine's name, for messages.
-        gives: what it gives, of :data:`logitloom.processor.NEEDS`; and ``every_step`` if it calls the chain once per
-            token and row, and the chain's states are kept as long as their rows.
+        gives: the values of :data:`logitloom.processor.NEEDS` that the engine gives; and ``every_step`` if the engine
+            calls the chain once per token and row, and keeps the chain's states as long as their rows.
         tokenizer: any tokenizer; default: the chain's vocabulary stays.
         model: a model, or the adapter of one, that the engine gives as well.
 

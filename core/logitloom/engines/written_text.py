@@ -41,16 +41,16 @@ def written_text(
     skip: int = 0,
     vocabulary: Vocabulary | None = None,
 ) -> WrittenText:
-    """The text that a row of tokens is, as logitloom's own loop would give it.
+    """The text of a row of tokens, as logitloom's own loop would give it.
 
-    Engines stop where the chain allows nothing but end-of-sequence, and give all the tokens before it; a stop string
-    that does not belong to the text is still in them.
+    Engines stop where the chain allows nothing but end-of-sequence, and give all the tokens before it. These tokens
+    still include a stop string that does not belong to the text.
 
     Args:
         chain: the chain that the tokens were sampled under.
         tokens: what the engine generated, with or without end-of-sequence and padding behind it: ids, as a list or as
             an array of any library.
-        prompt: the ids before them, for chains that look at prompts.
+        prompt: the ids before the tokens, for chains that look at prompts.
         eos: ids that end a text, besides those of the vocabulary.
         skip: bytes at the beginning that are left out: what token healing took from the prompt.
         vocabulary: default: the chain's.

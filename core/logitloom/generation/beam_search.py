@@ -311,7 +311,7 @@ class _Search:
     def _best_candidates(self, logits: Array) -> list[list[_Continuation]]:
         """Per prompt the best possible continuations of all beams, best first.
 
-        There are enough of them that at least ``beams`` remain without the end-of-sequence tokens.
+        The number of continuations is large enough that at least ``beams`` remain without the end-of-sequence tokens.
         """
         backend, beams = self._model.backend, self._settings.beams
         wide = _wide(self._settings, self._stop_ids)

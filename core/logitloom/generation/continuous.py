@@ -295,7 +295,7 @@ def _search(
 def _with_ends_of_prompts(
     whole: list[tuple[int, Ids]], texts: list[str | None], healed: Healed, vocabulary: Vocabulary | None
 ) -> tuple[list[tuple[int, Ids]], list[str | None]]:
-    """The new tokens and texts, with the removed tokens where the new ones did not write all of their text again."""
+    """The new tokens and texts; a row whose new tokens do not write the whole removed text gets the removed tokens."""
     assert vocabulary is not None
     short = [len(vocabulary.text_bytes(new)) < len(healed.texts[b]) for b, new in whole]
     kept = [(b, tuple(healed.removed[b]) if cut else new) for (b, new), cut in zip(whole, short, strict=True)]

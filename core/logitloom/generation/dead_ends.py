@@ -49,7 +49,7 @@ def _first(
 ) -> str | None:
     """The label of the first of some processors after which the logits of a row have a property.
 
-    Without logits, which may have been overwritten, the processors get equal ones.
+    Without ``logits``, which may have been overwritten, the processors get logits that are all equal.
     """
     context = context.with_fields(donate=False, donate_state=False, pool=None)
     for end, index in enumerate(indices, 1):

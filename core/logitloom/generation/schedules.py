@@ -141,7 +141,7 @@ class BackOff(NamedTuple):
     def _best(self) -> int:
         """The number of drafted tokens with the largest expected gain; 0 if no draft gains more than it costs."""
         rate = min(self.hits / self.tried, _HIGHEST_RATE)
-        # The last token whose own gain is above its own cost.
+        # The number of the last drafted token whose own gain is above its own cost.
         count = int(math.log(_TOKEN_COST) / math.log(rate)) if rate > _TOKEN_COST else 0
         gain = rate * (1 - rate**count) / (1 - rate)
         return count if gain > self.pass_cost + _TOKEN_COST * count else 0

@@ -69,7 +69,7 @@ class SoftBan:
         object.__setattr__(self, "clean", texts_without(self.phrases, ignore_case=self.ignore_case))
 
     def begin_of(self, text: bytes) -> int:
-        """The position in a text where the longest phrase begins that ends with the text; its length if none does."""
+        """The position where the longest phrase at the end of a text begins; the text's length if there is none."""
         wanted = {folded(phrase) if self.ignore_case else phrase for phrase in self.phrases}
         for position in range(len(text)):
             part = text[position:].decode("utf-8", "replace")

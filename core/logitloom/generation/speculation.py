@@ -1,6 +1,6 @@
 """Speculative decoding: tokens are drafted cheaply, and the target model verifies several of them in one pass.
 
-The loop is that of :mod:`logitloom.generation.loop`, and its step is a round. In a round the model reads each
+The loop is that of :mod:`logitloom.generation.loop`; each step of the loop is a round. In a round the model reads each
 row's accepted tokens and its draft together. Then the chain processes the positions of the draft one after the other.
 The chain sees a drafted token only after that token was accepted, and the state at the last accepted position becomes
 the row's state. So processors need no support for speculation, and the result is that of plain decoding.

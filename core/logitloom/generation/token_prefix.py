@@ -87,7 +87,7 @@ def retokenized(tokens: Sequence[int], text: str, vocabulary: Vocabulary, tokeni
         tokenizer: encodes the rest of the text if the cut goes through a token.
 
     Returns:
-        Ids of which at least the first is one of ``tokens``.
+        Ids; at least the first id is the first of ``tokens``.
 
     Raises:
         SlicingError: if the text does not begin with the whole first token of the row.

@@ -126,7 +126,7 @@ class PluginName:
         return found[0] if found else self._class.__name__
 
     def _is_of(self, point: EntryPoint) -> bool:
-        """Whether an entry point leads to the class, in its own module or in another one of its package."""
+        """Whether an entry point names the class, in the class's own module or in another module of its package."""
         module, _, name = point.value.partition("[")[0].strip().partition(":")
         if name != self._class.__qualname__:
             return False

@@ -1,7 +1,7 @@
 """Rules in force while a chain is made, at every depth of nested processors.
 
-A processor may load others while it is made (combinators do). What the caller of the outermost ``load`` said holds for
-those, too: blocked names, and the guard of a server that makes chains for strangers.
+A processor may load other processors while it is made (combinators do). The rules of the caller of the outermost
+``load`` hold for these processors, too: blocked names, and the guard of a server that makes chains for strangers.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Guard(Protocol):
     """
 
     def require(self, name: str) -> None:
-        """Check that a processor may be named, before it is imported.
+        """Check, before a processor is imported, that the client may name it.
 
         Args:
-            name: as it was given, ``name`` or ``name@distribution``.
+            name: the name as the client gave it, ``name`` or ``name@distribution``.
 
         Raises:
-            LogitloomError: it may not.
+            LogitloomError: if the client may not name the processor.
         """
         ...
 
@@ -61,7 +61,7 @@ class Guard(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds now.
+    """The rules in force.
 
     Attributes:
         block: names that must not be loaded, as in :func:`logitloom.processors.load`.
@@ -84,7 +84,7 @@ def rules() -> Rules:
 
 @contextmanager
 def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterator[Rules]:
-    """Add rules for what is made inside; rules that hold already stay in force.
+    """Add rules for the processors made inside the block; rules that hold already stay in force.
 
     Example:
         >>> from logitloom import processors
@@ -109,7 +109,7 @@ def loading(*, block: Iterable[str] = (), guard: Guard | None = None) -> Iterato
 
 @contextmanager
 def making_parts() -> Iterator[None]:
-    """Make the processors of which a processor consists, inside.
+    """Mark the processors made inside the block as parts of another processor.
 
     A client who names ``tool_call`` need not be allowed to name the processors that ``tool_call`` makes.
     """

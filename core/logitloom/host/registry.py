@@ -344,11 +344,11 @@ def unregister(name: str, *, kind: str = "processors") -> None:
 
 
 class Role(NamedTuple):
-    """What a command or a decoding loop of core uses for a task.
+    """The processor that a command or a decoding loop of core uses for a task.
 
     Attributes:
         processor: the name of a processor.
-        option: the option that takes what the task is about.
+        option: the option that takes the input of the task.
     """
 
     processor: str
@@ -384,11 +384,12 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
     """Import the plug-in of a name (``name`` or ``name@distribution``) and return its object.
 
     Raises:
-        UnknownPlugin: no such name; with near matches and what to install.
+        UnknownPlugin: no plug-in has the name; the message has near matches and what to install.
         PluginBlocked: the name is blocked.
-        DuplicatePlugin: several distributions have the name, none of them logitloom; the sentence lists them.
+        DuplicatePlugin: several distributions, none of them logitloom, have a plug-in of the name; the message lists
+            the distributions.
         InterfaceMismatch: the plug-in declares a version of the plug-in interface that this logitloom does not have.
-        PluginImportError: importing it failed; with the cause and what to install.
+        PluginImportError: importing the plug-in failed; the message has the cause and what to install.
     """
     guard = rules().guard
     if guard is not None and kind == "processors":
@@ -466,7 +467,7 @@ def _load_entry_point(kind: str, point: EntryPoint) -> Any:
 
 
 def _told(error: BaseException) -> str:
-    """What an exception says, in printable characters, even if saying it fails."""
+    """The message of an exception in printable characters, or a fixed text if the message cannot be made."""
     try:
         return printable(str(error))
     except Exception:
@@ -550,7 +551,7 @@ class TokenizerReaders(NamedTuple):
     Attributes:
         manager: knows their hooks.
         names: of all of them.
-        broken: those that cannot be used, each with the reason.
+        broken: the readers that cannot be used, each with the reason.
     """
 
     manager: PluginManager

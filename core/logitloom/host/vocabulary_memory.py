@@ -15,8 +15,9 @@ __all__ = ["VocabularyMemory"]
 class VocabularyMemory:
     """The vocabulary of each tokenizer object that was read, with the version of the tokenizer.
 
-    A tokenizer is known by identity and held weakly: its entry ends with it. Vocabularies of equal content are one
-    object, whatever tokenizers they were read from, because tables of constraints are kept per vocabulary.
+    A tokenizer is known by identity and held by a weak reference, so its entry is removed with it. Vocabularies of
+    equal content are one object, whatever tokenizers they were read from, because tables of constraints are kept per
+    vocabulary.
 
     Example:
         >>> class Tokenizer:
@@ -41,7 +42,7 @@ class VocabularyMemory:
         return entry[2]
 
     def keep(self, tokenizer: Any, version: Hashable, vocabulary: Vocabulary) -> Vocabulary:
-        """Remember a vocabulary and return it; if one of equal content is remembered already, use that one instead.
+        """Remember a vocabulary and return it; a vocabulary of equal content that is remembered already replaces it.
 
         A tokenizer that cannot be held weakly is not remembered.
         """
@@ -54,5 +55,5 @@ class VocabularyMemory:
         return vocabulary
 
     def clear(self) -> None:
-        """Forget what was read from tokenizers (other readers may read them differently)."""
+        """Forget the vocabularies of all tokenizers (other readers may read the tokenizers differently)."""
         self._by_tokenizer.clear()

@@ -233,7 +233,7 @@ class KernelsNotReady(Exception):
 
 
 class _Guarded:
-    """Kernels whose errors become :class:`KernelFailed`, after a warning; the first one is the last."""
+    """Kernels whose errors become :class:`KernelFailed`. The first error warns, and kernels are not used afterwards."""
 
     def __init__(self, kernels: Any) -> None:
         self.kernels = kernels

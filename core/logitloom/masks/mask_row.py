@@ -71,7 +71,7 @@ class MaskRow:
         self.ids: NDArray[np.integer[Any]] = listed if self.dense else listed.astype(np.int64)
         #: Kind, address and length for :class:`~logitloom.masks.kernels.MaskKernels`, after :meth:`pack`.
         self.packed: bytes | None = None
-        #: The bounds by dtype; by None which ids are allowed, as kernels read it.
+        #: The bounds by dtype; under the key None, the mask of allowed ids that kernels read.
         self._bounds: dict[Any, tuple[NDArray[Any], ...]] = {}
 
     def __iter__(self) -> Iterator[Any]:

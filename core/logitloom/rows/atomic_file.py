@@ -18,7 +18,8 @@ __all__ = ["replacing", "write_whole"]
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new file beside a path, which takes its place at the end. After an error the path is as it was.
+    """A new file in the same folder, which replaces the file at a path when the block ends. After an error the path is
+    as it was.
 
     Args:
         path: where the file belongs. A link stays a link, and a file keeps its permissions. A path that is no ordinary

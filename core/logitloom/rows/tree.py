@@ -45,7 +45,7 @@ class RowLeaf(Protocol):
         ...
 
     def take_rows(self, index: np.ndarray[Any, Any]) -> RowLeaf:
-        """A leaf with rows ``index`` (host integers) of this one."""
+        """A leaf with rows ``index`` (host integers) of this leaf."""
         ...
 
     def concat_rows(self, others: Sequence[Any]) -> RowLeaf:

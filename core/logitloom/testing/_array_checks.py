@@ -25,9 +25,9 @@ class ArrayChecks(ProcessorSubject):
     _parameters = {"dtype": ("float32", "float16", "bfloat16")}  # noqa: RUF012 - read only
 
     def test_logits_keep_shape_dtype_device_and_library(self, backend: Backend, case: str, dtype: str) -> None:
-        """What comes out is ``[rows, vocab]`` of the dtype, device and library of what went in, and no view of it.
+        """The result is ``[rows, vocab]`` of the dtype, device and library of the given logits, and no view of them.
 
-        None of them is +inf; float16 and bfloat16 give no not-a-number, and come close to what float32 gives.
+        No result is +inf; float16 and bfloat16 give no not-a-number, and come close to the results of float32.
         Troubleshooting: NumPy functions called on other libraries' arrays; Python numbers in arrays that widen half
         types; a state that holds the very array that is returned.
         """

@@ -51,7 +51,7 @@ class DeclarationChecks(ProcessorSubject):
             run.step()
 
     def _effect(self, case: str) -> Effect:
-        """The declared effect; skips what takes several rows of logits for one."""
+        """The declared effect; the check is skipped for a processor that takes several rows of logits per sequence."""
         effect: Effect = self.declared(case, "effect")
         if self.declared(case, "branches") > 1:
             pytest.skip("logits of several branches have no entry that corresponds to one of the result")
@@ -78,9 +78,9 @@ class DeclarationChecks(ProcessorSubject):
                     assert same_sign[legal].all(), f"{told} one changed its sign."
 
     def test_it_reads_no_more_than_it_declares(self, backend: Backend, case: str) -> None:
-        """What ``effect.reads`` does not name makes no difference to what becomes of a token.
+        """The result for a token depends only on the inputs that ``effect.reads`` names.
 
-        Troubleshooting: add to ``reads`` what the message names, or do not go by it.
+        Troubleshooting: add the input that the message names to ``reads``, or do not use this input.
         """
         effect = self._effect(case)
         reads, dice = effect.reads, np.random.default_rng(1)
@@ -132,7 +132,7 @@ class DeclarationChecks(ProcessorSubject):
     def test_seen_tokens_make_a_difference_only_where_that_is_declared(self, backend: Backend, case: str) -> None:
         """Without ``seen`` in ``effect.reads``, texts make no difference; with it alone, unseen tokens stay.
 
-        Troubleshooting: name ``seen``, and where tokens change that the row never had, ``ids``.
+        Troubleshooting: add ``seen`` to ``reads``, and ``ids`` if logits of tokens change that the row never had.
         """
         effect, stories = self._effect(case), self.stories(case)[:4]
         chain, dice = self.chain(case, backend), np.random.default_rng(3)
@@ -186,7 +186,7 @@ class DeclarationChecks(ProcessorSubject):
         NumPy's views of another library's arrays give the same, for such a processor may be given these views.
 
         Troubleshooting: the definitions are in :func:`logitloom.testing.row_operations.operated` and ``entered``. A
-        subclass that does something else declares an effect without one.
+        subclass that does something else declares an effect without an operation.
         """
         chain, operation = self.chain(case, backend), self.declared(case, "effect").operation
         if operation is None:
@@ -213,8 +213,8 @@ class DeclarationChecks(ProcessorSubject):
         """Other logits in earlier steps change nothing, or the processor declares ``sees_every_step``, not in vain.
 
         Troubleshooting: a state that depends on logits or on ``context.chosen_logprob`` cannot be rebuilt from tokens
-        and does not bear that forced tokens skip the model: declare ``sees_every_step``. If the check says that it is
-        declared in vain, delete the declaration, or choose options under which past logits matter.
+        and does not bear that forced tokens skip the model: declare ``sees_every_step``. If the check says that
+        past logits make no difference, delete the declaration, or choose options under which they do.
         """
         chain = self.chain(case, backend)
         differs = self._differs_after(chain, case, backend, other=True)
@@ -336,7 +336,7 @@ class OptionChecks(ProcessorSubject):
         """The processor has a docstring whose first line is a sentence, and every option has a sentence of help."""
         doc = inspect.cleandoc(self._class().__doc__ or "")
         first = doc.partition("\n")[0]
-        # A dataclass without a docstring has its signature for one.
+        # Python gives a dataclass without a docstring its signature as docstring.
         own = first and not first.startswith(f"{getattr(self._class(), '__name__', '')}(")
         assert own, "The processor has no docstring; its first line is what 'logitloom plugins NAME' shows."
         assert first.rstrip().endswith("."), f"The first line of the docstring is no sentence: {first!r}."
@@ -456,7 +456,7 @@ def lines(count: int, width: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
     holes[dice.random(holes.shape) < 0.4] = NEG_INF
     holes[:, 0] = 0.25
     yield "partly forbidden", holes
-    # A few tokens that are nearly as likely, and a long tail: what is usual and what is likely are not the same.
+    # A few tokens of nearly equal probability, and a long tail: the most typical tokens are not the most likely ones.
     tail = dice.normal(scale=0.1, size=(count, width)).astype(np.float32)
     tail[:, : max(width // 6, 1)] += np.float32(4.0)
     tail[:, width // 2] += np.float32(5.0)

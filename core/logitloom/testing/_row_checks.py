@@ -23,8 +23,8 @@ from logitloom.testing.stories import accepting, logits_of, siblings, stacked
 
 #: Rows of every batch that is processed; fewer shapes compile fewer times on libraries that compile each.
 ROWS = 4
-#: What may become of the rows between two steps: another order, copies of the first one, and rows that leave. One list,
-#: because each choice that an example is made of costs about as much as a step.
+#: The ways to move rows between two steps: another order, copies of the first row, and rows that leave. They are one
+#: list, because each choice that Hypothesis makes for an example costs about as much as a step.
 MOVES = [
     tuple(order[0] if copied else row for row, copied in zip(order, copies, strict=True))[:stay]
     for stay in (4, 4, 3, 2, 0)
@@ -75,7 +75,7 @@ class RowChecks(ProcessorSubject):
                 same(both[which], host(backend, alone.step()), what, TOLERANCE)
 
     def test_rows_are_independent(self, backend: Backend, case: str) -> None:
-        """Rows that are permuted, duplicated, dropped and joined get what each gets alone.
+        """Rows that are permuted, duplicated, dropped and joined get the logits that each row gets alone.
 
         Troubleshooting: a result uses the index of a row, other rows (a maximum without ``axis=-1``),
         ``context.batch``, or something that is not in the state.

@@ -40,7 +40,7 @@ def softmax(x: Host) -> Host:
 
 
 def order_of(line: Host) -> list[int]:
-    """The indices of a row, largest value first, equal ones in their order."""
+    """The indices of a row, largest value first, equal values in the order of the row."""
     return sorted(range(len(line)), key=lambda i: (-line[i], i))
 
 

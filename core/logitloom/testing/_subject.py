@@ -57,7 +57,7 @@ class ProcessorSubject(Conformance):
         return options
 
     def chain(self, case: str, backend: Backend, times: int = 1, **more: Any) -> Chain:
-        """A chain of this processor alone, or so many times."""
+        """A chain of this processor alone, ``times`` times."""
         assert self.processor is not None, f"Set {type(self).__name__}.processor to the name (or class) to test."
         chosen: list[list[Any]] = [[self.processor, dict(self.options(case, backend))]] * times
         return processors.load(

@@ -16,7 +16,7 @@ class Entry(NamedTuple):
 
     Attributes:
         call: its forms. ``x`` and ``y`` are arrays, ``i`` is one of integers, ``m`` of booleans, ``c`` a Python number.
-        needs: what is relied on; empty if the form says it all.
+        needs: the behaviour that is relied on; empty if the form says everything.
     """
 
     call: str

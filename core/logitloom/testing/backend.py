@@ -132,7 +132,7 @@ class BackendConformance(Conformance):
             same(host(backend, array), [1.0, -2.5, -INF], "bfloat16 values, downloaded")
 
     def test_tables_are_uploaded_once(self, backend: Backend) -> None:
-        """A ``HostTable`` is one array per backend, with its values."""
+        """A ``HostTable`` has one array per backend, with the values of the table."""
         table = HostTable(np.arange(5, dtype=np.int32))
         assert table.on(backend) is table.on(backend)
         same(host(backend, table.on(backend)), table.host, "The table")
@@ -441,7 +441,7 @@ class BackendConformance(Conformance):
             same(one, other, f"{operation} on {backend.name}, compared with NumPy", 1e-6)
 
     def test_compiled_equals_eager(self, backend: Backend, operation: str) -> None:
-        """Inside the compiler an operation gives what it gives outside, with donation, too."""
+        """A compiled operation gives the same result as the operation without the compiler, with donation, too."""
         if not backend.compiles:
             pytest.skip(f"{backend.name} has no compiler")
         uploads: list[Array] = []
@@ -477,7 +477,7 @@ class BackendConformance(Conformance):
         return array, np.array(backend.to_numpy(array), dtype=np.float64)
 
     def _as_told(self, backend: Backend, check: Callable[[Backend], Any]) -> None:
-        """Compare what a check of the namespace finds with what must be, dtypes included."""
+        """Compare the results of a check of the namespace with the expected results, dtypes included."""
         for what, found, wanted in check(backend):
             expected = np.asarray(wanted)
             if not hasattr(found, "dtype"):  # a Python value

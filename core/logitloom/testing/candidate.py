@@ -107,7 +107,7 @@ class CandidateConformance(Conformance):
                 assert found == expected, f"With drafts {asked} continue as {found} instead of {expected}."
 
     def test_drafts_are_within_what_is_asked(self, backend: Backend, case: str) -> None:
-        """One draft per row, of ids of the target, no longer than its limit; asked again, the same ones.
+        """Each row gets one draft of ids of the target, within the row's limit; an equal request gets equal drafts.
 
         The state has the rows that are asked about.
         """

@@ -20,8 +20,8 @@ from logitloom.rows import tree as row_state
 
 __all__ = ["EXPECT_VARIABLE", "Conformance", "backend_names", "host_leaves", "same", "watched"]
 
-#: Environment variable with the names of the backends that an environment promises: one that is promised and cannot
-#: be loaded fails, any other one is skipped with the reason.
+#: Environment variable with the names of the backends that an environment promises: a promised backend that cannot be
+#: loaded fails the checks, any other such backend is skipped with the reason.
 EXPECT_VARIABLE = "LOGITLOOM_EXPECT_BACKENDS"
 
 
@@ -108,7 +108,7 @@ def same(actual: Any, expected: Any, what: str, tolerance: float = 0.0) -> None:
 
     Args:
         actual, expected: host arrays; -inf equals -inf, not-a-number equals nothing.
-        what: what must agree, as the beginning of a sentence.
+        what: the name of the arrays, as the beginning of a sentence.
         tolerance: absolute, and relative to ``expected``.
     """
     a, b = np.asarray(actual), np.asarray(expected)
@@ -147,7 +147,7 @@ def host(backend: Backend, array: Array) -> NDArray[Any]:
 def watched(backend: Backend, *methods: str) -> Iterator[list[str]]:
     """The names of the given methods of a backend, each time one is called inside the block.
 
-    What the backend's own operations call is its own affair and not counted.
+    Calls by the backend's own operations are not counted.
     """
     called: list[str] = []
     own = {Backend.__module__, *(kind.__module__ for kind in type(backend).__mro__)}

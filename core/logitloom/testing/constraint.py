@@ -1,4 +1,4 @@
-"""The suite for constraints: what everything that deals with constraints relies on."""
+"""The suite for constraints: the properties that all users of constraints rely on."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class ConstraintConformance(Conformance):
             assert constraint.may_end(state) == ends, f"{state!r:.200} is an end at one time and none at another"
 
     def test_many_states_at_once(self, case: str) -> None:
-        """``allowed_many`` gives what ``allowed`` gives for each, also of equal states and of none.
+        """``allowed_many`` gives the result of ``allowed`` for each state, also for equal states and for an empty list.
 
         Troubleshooting: keep the order, and one answer for each state that was given.
         """
@@ -209,7 +209,7 @@ class ConstraintConformance(Conformance):
     def test_tables_are_the_methods(self, case: str) -> None:
         """The tables of a finite constraint say what its methods say; without tables states are no numbers.
 
-        Troubleshooting: rows are the states, then one finished and one dead row.
+        Troubleshooting: the rows of the tables are the states, then one finished and one dead row.
         """
         constraint = self.constraint(case)
         tables = constraint.tables()
@@ -257,7 +257,7 @@ class ConstraintConformance(Conformance):
     def test_the_way_to_an_end_is_no_longer_than_told(self, case: str) -> None:
         """``least_tokens`` is a number of tokens after which the text can have ended, 0 exactly where it may end.
 
-        Troubleshooting: return ``None`` where it is not known.
+        Troubleshooting: return ``None`` where the number is not known.
         """
         constraint = self.constraint(case)
         for state in self.visited(constraint):

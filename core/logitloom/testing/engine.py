@@ -126,7 +126,7 @@ class EngineConformance(Conformance):
             compare(rows)
 
     def test_rows_that_join_begin_anew(self) -> None:
-        """Continuous batching: rows come to others that are further on."""
+        """Continuous batching: new rows join rows that have accepted tokens already."""
         self._require("join")
         compare, prompts, dice = self._start()
         rows: list[list[int]] = []

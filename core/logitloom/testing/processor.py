@@ -19,8 +19,8 @@ class ProcessorConformance(ArrayChecks, RowChecks, WidthChecks, DeclarationCheck
         vocabulary: a :class:`logitloom.Vocabulary`, for processors that need one.
         vocab_size: columns of the logits; more than the vocabulary has ids, as padded models have, is best.
         max_length: room for the tokens of a row.
-        prompt_lengths: tokens of each row's prompt; at least four. The lengths of the first two rows are also those of
-            two more, which begin as these do and go on differently.
+        prompt_lengths: number of tokens of each row's prompt, for at least four rows. Two more rows begin as the first
+            two rows do, with the same prompts, and go on differently.
         has_effect: whether the logits change in the stories of each case.
         in_documents: whether the options can stand in a chain document.
         backends: names of the backends to test on; None for all that are installed.

@@ -1,4 +1,4 @@
-"""What the operations of :mod:`logitloom.arrays.row_operations` mean: definitions that processors and kernels equal."""
+"""Definitions of the operations of :mod:`logitloom.arrays.row_operations`; processors and kernels give the same."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def entered(operation: RowOperation, table: NDArray[Any], tokens: NDArray[np.int
     Args:
         operation: an operation with a table.
         table: ``[rows, vocab]``.
-        tokens: ``[rows, n]``; negative ones, and those beyond the row, are skipped.
+        tokens: ``[rows, n]``; negative tokens, and tokens beyond the row, are skipped.
 
     Example:
         >>> from logitloom.arrays.row_operations import LOWER_BY_COUNT

@@ -39,7 +39,7 @@ class Story:
         return Story(self.prompt, self.seed, self.blocks[:age])
 
     def block(self, age: int) -> tuple[int, ...]:
-        """What is accepted in step ``age``, counted from 0; nothing after the last one."""
+        """The tokens that are accepted in step ``age``, counted from 0; none after the last step."""
         return self.blocks[age] if age < len(self.blocks) else ()
 
     @property

@@ -62,7 +62,7 @@ class Finding:
 
     Attributes:
         kind, name, distribution, version: the plug-in.
-        untested: why it was not tested; empty if it was.
+        untested: why the plug-in was not tested; empty if it was tested.
         passed, failed, skipped: backend -> number of checks; those that need no backend are under ``""``.
         failures: each one.
         reason: why the first of the skipped checks was skipped.
@@ -90,7 +90,7 @@ class Finding:
 
     @property
     def certified(self) -> bool:
-        """Whether the whole kit speaks for it: it was tested, no check failed, and its author left none out."""
+        """Whether the plug-in passed the whole kit: it was tested, no check failed, and its author left none out."""
         return self.ok and not self.untested and not self.left_out
 
 
@@ -247,7 +247,7 @@ def _without_other_plugins() -> Iterator[None]:
 
 
 class _CheckRecorder:
-    """A pytest plug-in that notes what becomes of each check."""
+    """A pytest plug-in that records the outcome of each check."""
 
     def __init__(self, by_suite: dict[str, Finding], progress: Callable[[int, int, str], None] | None = None) -> None:
         self._by_suite = by_suite
@@ -311,7 +311,7 @@ def _reason(report: pytest.TestReport) -> str:
 
 
 def _usually(item: pytest.Item) -> str:
-    """What the docstring of a check names as the usual cause of its failure."""
+    """The usual cause of a failure of a check, as the check's docstring names it."""
     doc = inspect.cleandoc(getattr(getattr(item, "function", None), "__doc__", None) or "")
     told = " ".join(doc.partition("Troubleshooting: ")[2].partition("\n\n")[0].split())
     return re.sub(r"(?::\w+:)?`+([^`]+)`+", r"'\1'", told)

@@ -100,7 +100,7 @@ class VocabularyConformance(Conformance):
         assert self._read(tokenizer).fingerprint == self._read(tokenizer).fingerprint
 
     def test_special_ids_have_no_bytes(self) -> None:
-        """What is special stands for no text, and what ends a sequence is special."""
+        """Special ids stand for no text, and end-of-sequence ids are special."""
         vocabulary = self._read(self.tokenizer())
         assert set(vocabulary.eos) <= vocabulary.special
         assert all(vocabulary.token_bytes[i] == b"" for i in vocabulary.special)

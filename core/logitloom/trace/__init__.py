@@ -7,7 +7,7 @@
     traced.record.attach(generated)             # which sequences came of it
     traced.record.save("trace.html")            # one page, nothing else needed
 
-:class:`RecordedChain` records what each token was chosen from, in whatever engine calls it.
+:class:`RecordedChain` records the distribution that each token was chosen from, in whatever engine calls the chain.
 """
 
 from __future__ import annotations

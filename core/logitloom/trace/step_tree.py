@@ -31,9 +31,9 @@ class Step:
     Attributes:
         number: its index in the record.
         parent: the step before it, or ``-1 - row`` for the first step of a row.
-        accepted: the tokens that the row accepted since then.
+        accepted: the tokens that the row accepted since the parent.
         before: the distribution that the model gave.
-        changes: what each processor did to it, in the order of the chain.
+        changes: what each processor did to the distribution, in the order of the chain.
     """
 
     number: int
@@ -143,7 +143,7 @@ class StepTree:
         return known
 
     def add(self, parent: int, accepted: list[int], before: Distribution, changes: tuple[Change, ...]) -> int:
-        """Keep a step; returns its number (its parent's, beyond the limit)."""
+        """Keep a step; returns the number of the step, or of its parent beyond the limit."""
         if len(self.steps) >= self.limit:
             self.missed += 1
             return parent

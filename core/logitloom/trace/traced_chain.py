@@ -30,14 +30,14 @@ _LABEL: Final = "trace"
 class TracedChain(Chain):
     """A chain that also records the changes of each processor at each step, in its attribute ``record``.
 
-    A traced chain gives the very logits of the chain it was made of; its state has one number per row more, the index
-    of the row's last step in the record, so that rows may be reordered, duplicated, rolled back and dropped: the record
+    A traced chain gives the very logits of the chain it was made of. Its state also has one number per row, the index
+    of the row's last step in the record. So rows may be reordered, duplicated, rolled back and dropped, and the record
     is a tree. Values are copied to the host at every step, and one chain records one thread's work.
 
     Args:
         chain: the chain to record; it is not changed.
         top: how many of the most probable ids to keep per distribution.
-        limit: steps of rows to keep; what comes later is counted and not kept.
+        limit: steps of rows to keep; later steps are counted and not kept.
 
     Raises:
         OptionError: for a negative ``top`` or ``limit``.

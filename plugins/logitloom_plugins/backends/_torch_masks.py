@@ -1,8 +1,8 @@
 """Masks of tokens as Triton kernels, for PyTorch tensors on a device that Triton compiles for.
 
 Each Triton program writes one contiguous part of one row. Donated logits are never read: only forbidden tokens are
-written, so the memory traffic is the mask and the changed logits. Other logits are read where they are allowed, and
-written once. Where there is no device, the tests run the kernels by Triton's interpreter.
+written, so the memory traffic is the mask and the changed logits. Logits that are not donated are read where they are
+allowed, and written once. Where there is no device, the tests run the kernels by Triton's interpreter.
 """
 
 from __future__ import annotations

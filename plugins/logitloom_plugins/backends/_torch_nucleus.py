@@ -2,8 +2,8 @@
 
 One Triton program finds the border of one row. A token whose mass is less than the mass outside of the nucleus divided
 by the vocabulary size is outside, so the program packs the other tokens and halves the range of these tokens' logits
-until one logit is left. A sort of the vocabulary costs several times as much. Sums have one order, so a row has the
-same border in every batch. Where there is no device, the tests run the kernel by Triton's interpreter.
+until one logit is left. A sort of the vocabulary costs several times as much. Sums are added in a fixed order, so a
+row has the same border in every batch. Where there is no device, the tests run the kernel by Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["DTYPES", "nucleus_threshold"]
 #: Dtypes whose values float32 holds.
 DTYPES: Final = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
-#: Logits that a program reads at a time, and its warps.
+#: Number of logits that a program reads at a time, and number of the program's warps.
 _BLOCK: Final = 2048
 _WARPS: Final = 8
 #: How often a range is halved before only its logits stay packed.
@@ -42,7 +42,7 @@ def _key(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _pack(packed, count, x, kept):  # type: ignore[no-untyped-def]
-    """Append the logits that are kept to the first ``count``, and count them."""
+    """Append the kept logits to the ``count`` logits packed so far; returns the new count."""
     place = count + tl.cumsum(kept.to(tl.int32), 0) - 1
     tl.store(packed + place, x, mask=kept)
     return count + tl.sum(kept.to(tl.int32))

@@ -105,19 +105,19 @@ class CupyBackend(Backend):
         return target
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
-        """One scatter; skipped tokens repeat another write of their row."""
+        """One scatter; a skipped token repeats the write of another token of its row."""
         target = x if donate else x.copy()
         if tokens.size == 0:
             return target
         valid, index = _valid(tokens, x.shape[-1])
-        # index is 0 where it is not valid, so the maximum is a valid index of the row unless only token 0 is valid.
+        # index is 0 where it is not valid, so the maximum is a valid index of the row unless the row has none.
         anchor = index.max(axis=1, keepdims=True)
         written = cupy.where(valid.any(axis=1, keepdims=True), x.dtype.type(value), x[:, :1])
         target[_row_numbers(x), cupy.where(valid, index, anchor)] = written
         return target
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
-        """One scatter; skipped entries repeat another write of their row."""
+        """One scatter; a skipped entry repeats the write of another entry of its row."""
         target = x if donate else x.copy()
         if index.size == 0:
             return target

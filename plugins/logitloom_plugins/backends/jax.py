@@ -240,7 +240,7 @@ def _kth_largest(x: Array, k: int) -> Array:
 
 @_jitted_but_k
 def _top_k(x: Array, k: int) -> Any:
-    # The selection tells -0.0 from 0.0, which are equal and so ordered by index. In half types XLA sorts.
+    # XLA's selection distinguishes -0.0 from 0.0, but equal values must be ordered by index. In half types XLA sorts.
     _, index = jax.lax.top_k(_wide(jnp.where(x == 0, jnp.zeros((), x.dtype), x)), k)
     return jnp.take_along_axis(x, index, axis=-1), index
 

@@ -1,8 +1,8 @@
 """MLX backend: Apple silicon, CUDA and CPU.
 
 Arrays of MLX are values, and all devices share MLX's memory. So there is one backend, and donation changes nothing (MLX
-itself reuses the memory of unreferenced arrays). Execution is lazy. The tests have run on MLX's CPU build alone; it has
-never run on Apple silicon or CUDA.
+itself reuses the memory of unreferenced arrays). Execution is lazy. The tests have run on MLX's CPU build alone; the
+backend has never run on Apple silicon or CUDA.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class MlxBackend(Backend):
         return mx.sort(x, axis=-1)[..., ::-1]
 
     def argsort_descending(self, x: Array) -> Array:
-        """The stable sort of the negated values. The indices are signed, so that -1 can stand among them."""
+        """The stable sort of the negated values. The indices are signed, so that callers can put -1 among them."""
         return mx.argsort(-x, axis=-1).astype(mx.int32)
 
     def kth_largest(self, x: Array, k: int) -> Array:
@@ -156,18 +156,18 @@ class MlxBackend(Backend):
         return x.at[mx.arange(x.shape[0])[:, None], index].add(amount)
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
-        """One scatter; skipped tokens repeat another write of their row."""
+        """One scatter; a skipped token repeats the write of another token of its row."""
         del donate
         if 0 in tokens.shape:
             return x
         valid, index = _valid(tokens, x.shape[-1])
-        # index is 0 where it is not valid, so the maximum is a valid index of the row unless only token 0 is valid.
+        # index is 0 where it is not valid, so the maximum is a valid index of the row unless the row has none.
         anchor = mx.max(index, axis=1, keepdims=True)
         written = mx.where(mx.any(valid, axis=1, keepdims=True), value, x[:, :1])
         return _put(x, mx.where(valid, index, anchor), mx.broadcast_to(written.astype(x.dtype), index.shape))
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
-        """One scatter; skipped entries repeat another write of their row."""
+        """One scatter; a skipped entry repeats the write of another entry of its row."""
         del donate
         if 0 in index.shape:
             return x

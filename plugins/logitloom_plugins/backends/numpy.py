@@ -96,14 +96,14 @@ class NumpyBackend(Backend):
 
     @_to_zero
     def nucleus_threshold(self, x: Array, p: float) -> Array:
-        """Without a sort of the vocabulary, where that is large enough to matter."""
+        """Without a sort of the vocabulary, if the vocabulary is large enough for a sort to cost more."""
         if (x.shape[-1] < LEAST_VOCAB and len(x) > 1) or x.dtype.itemsize < 4:
             return super().nucleus_threshold(x, p)
         return nucleus_threshold(x, p)
 
     @_to_zero
     def mass_threshold(self, keys: Array, mass: Array, p: float) -> Array:
-        """Without a sort of the vocabulary, where that is large enough to matter."""
+        """Without a sort of the vocabulary, if the vocabulary is large enough for a sort to cost more."""
         if keys.shape[-1] < LEAST_VOCAB or keys.dtype.itemsize < 4:
             return super().mass_threshold(keys, mass, p)
         return mass_threshold(keys, mass, p)
@@ -227,7 +227,7 @@ class NumpyBackend(Backend):
 
 
 def _set(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows and columns of what is set. Of one axis NumPy finds them several times sooner than of two."""
+    """Rows and columns of the set entries. NumPy finds these several times faster in a flat array than in two axes."""
     return np.divmod(mask.reshape(-1).nonzero()[0], mask.shape[1])
 
 
@@ -271,7 +271,7 @@ class _Namespace(ModuleType):
 
     @staticmethod
     def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-        """Order of the values; descending, too, where equal values still keep their order."""
+        """Indices that sort the values; in a descending sort, too, equal values keep their order."""
         if not descending:
             return np.argsort(x, axis=axis, stable=stable or None)
         last = x.shape[axis] - 1

@@ -107,8 +107,8 @@ class TorchBackend(Backend):
         """A view of CPU memory, or a transfer from the device.
 
         Raises:
-            InvalidContext: the array is on the device ``meta``, which holds no values, or one that ``torch.func.vmap``
-                maps over.
+            InvalidContext: the array is on the device ``meta``, which holds no values, or ``torch.func.vmap`` maps over
+                the array.
         """
         array = _detached(array)
         if array.is_meta:
@@ -184,8 +184,8 @@ class TorchBackend(Backend):
         return self._mend_dead_rows(torch.log_softmax(x, -1, dtype=_wide(x)), x, NEG_INF)
 
     def _mend_dead_rows(self, result: Array, x: Array, value: float) -> Array:
-        # On the CPU asking costs less than a pass over the vocabulary; a device must not be waited for. A dead
-        # row comes out as not-a-number throughout, so its first column tells.
+        # On the CPU a check for dead rows costs less than a pass over the vocabulary; on a device the host would have
+        # to wait for it. A dead row is not-a-number throughout, so the check reads the first column alone.
         if self.on_host and not _traced():
             told = float(_detached(result)[..., 0].sum())
             if told == told:
@@ -214,7 +214,7 @@ class TorchBackend(Backend):
         return torch.topk(x, k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
 
     def nucleus_threshold(self, x: Array, p: float) -> Array:
-        """On CUDA one kernel; on the CPU without a sort of the vocabulary, where that is large enough to matter."""
+        """On CUDA one kernel; on the CPU no sort of the vocabulary, if it is large enough for a sort to cost more."""
         x = _detached(x)
         if self.nuclei is not None and x.dtype in self.nuclei.DTYPES and _fits_kernels(x):
             return self.nuclei.nucleus_threshold(x, p)
@@ -307,7 +307,7 @@ class TorchBackend(Backend):
         return _target(x, donate).scatter_add_(1, index, amount)
 
     def set_at(self, x: Array, tokens: Array, value: float | bool, donate: bool = False) -> Array:
-        """One scatter; skipped tokens repeat another write of their row."""
+        """One scatter; a skipped token repeats the write of another token of its row."""
         # Entries that are written twice would get their gradient twice.
         if x.requires_grad or _transform() is not None:
             return super().set_at(x, tokens, value)
@@ -321,7 +321,7 @@ class TorchBackend(Backend):
             return target.scatter_(1, tokens.long(), value)
         valid, index = _valid(tokens, x.shape[-1])
         anchor = index.amax(1, keepdim=True)
-        # index is 0 where it is not valid, so the maximum is a valid index of the row unless only token 0 is valid.
+        # index is 0 where it is not valid, so the maximum is a valid index of the row unless the row has none.
         written = torch.where(valid.any(1, keepdim=True), value, target[:, :1])
         return target.scatter_(1, torch.where(valid, index, anchor), written.to(x.dtype).expand(index.shape))
 
@@ -351,7 +351,7 @@ class TorchBackend(Backend):
         return _target(x, donate).index_fill_(-1, columns.long(), value)
 
     def write_at(self, x: Array, index: Array, values: Array, donate: bool = False) -> Array:
-        """One scatter; skipped entries repeat another write of their row."""
+        """One scatter; a skipped entry repeats the write of another entry of its row."""
         if x.requires_grad or values.requires_grad or _transform() is not None:  # as in set_at
             return super().write_at(x, index, values)
         target = _target(x, donate)
@@ -515,14 +515,14 @@ class _TorchBuffer(HostBuffer):
 
 
 def _kernels(device: torch.device, name: str) -> Any:
-    # PyTorch brings Triton along where it was built for CUDA or ROCm.
+    # Builds of PyTorch for CUDA or ROCm bring Triton along.
     if device.type != "cuda" or importlib.util.find_spec("triton") is None:
         return None
     return importlib.import_module(f"logitloom_plugins.backends._torch_{name}")
 
 
 def _fits_kernels(logits: Array) -> bool:
-    """Whether kernels may write these: a compiler fuses the plain expression, and gradients have to pass it."""
+    """Whether kernels may write these logits: a compiler fuses the plain expression, and gradients have to pass it."""
     return not (logits.requires_grad or _traced()) and logits.ndim == 2 and logits.stride(-1) == 1
 
 
@@ -590,7 +590,7 @@ def _valid(tokens: Array, vocab: int) -> tuple[Array, Array]:
 
 
 def _namespace(device: torch.device) -> SimpleNamespace:
-    """Array API functions as plain attributes. Copied, so that a compiler sees functions and no look-ups."""
+    """Array API functions as plain attributes. They are copied, so that a compiler sees no look-ups."""
     names = [name for name in dir(compat) if not name.startswith("_")]
     functions = {name: getattr(compat, name) for name in names}
     functions.update({name: _on_device(functions[name], device) for name in _CREATION})

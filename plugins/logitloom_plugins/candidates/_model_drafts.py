@@ -26,8 +26,8 @@ class Followed(NamedTuple):
     """How far a drafting model followed one row: lengths, never copies of ids.
 
     Attributes:
-        seen: how many of the row's tokens its cache stands for.
-        base: how many of the drafting model's own ids its cache held for these tokens, before it drafted.
+        seen: how many of the row's tokens the model's cache stands for.
+        base: the number of the drafting model's own ids in its cache for these tokens, before the draft.
         confidences: the probability of each token of the draft that is being verified.
     """
 
@@ -60,7 +60,7 @@ class DraftOptions(Configured):
         0.4, help="A draft ends with the first token whose probability is below this.", ge=0, le=1
     )
     adapt_threshold: bool = option(False, help="Whether the threshold adapts to which tokens are accepted.")
-    #: What the schedule "heuristic" carries from one generation to the next.
+    #: The number of draft tokens that the schedule "heuristic" carries from one generation to the next.
     _memory: list[int] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class ModelDrafts(DraftOptions):
         return Drafts(tokens, probs if request.sampling else None), ModelState(cache, followed, state.policies)
 
     def _fed(self, state: ModelState, request: DraftRequest, capacity: int) -> tuple[list[list[int]], list[int]]:
-        """Per row the tokens that the model has not read yet, and how many it may draft; no tokens and 0 if it cannot.
+        """Per row the tokens that the model has not read yet, and the most tokens to draft; none and 0 for no draft.
 
         Args:
             state: as in :meth:`propose`.

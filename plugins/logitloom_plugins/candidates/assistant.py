@@ -17,7 +17,7 @@ __all__ = ["Assistant"]
 class Assistant(ModelDrafts):
     """Draft with a smaller model of the same tokenizer.
 
-    The model keeps a cache of its own, cropped to what was accepted; it may live on another backend or device than
+    The model keeps a cache of its own, cropped to the accepted tokens; it may live on another backend or device than
     the target. The weights are only read.
 
     References:

@@ -170,7 +170,7 @@ class AssistantRetokenized(DraftOptions):
         own: Vocabulary = self.__dict__["_own"]
         window = [*tail[-self.assistant_lookbehind :], *draft]
         encoded = self.__dict__["_encode_target"](shown(own, window))
-        # The window covers at most so many tokens of the target: one per byte.
+        # As many of the last tokens are compared as the window has in the target's ids.
         joined = join(sequence[-len(encoded) :], encoded) if encoded else None
         if joined is None:
             return list(self.__dict__["_encode_target"](shown(own, draft)))

@@ -97,7 +97,7 @@ class GrammarDrafts(Configured):
 
 
 def _forced(context: Context, legal: NDArray[np.bool_]) -> int | None:
-    """The token to draft, if the legal ones are all beginnings of one."""
+    """The longest legal token, if all legal tokens are prefixes of it; else ``None``."""
     assert context.vocabulary is not None
     table = context.vocabulary.token_bytes
     # A token of n bytes has at most n + 1 beginnings that differ; more legal tokens cannot all be that.

@@ -1,4 +1,4 @@
-"""N-gram cache: draft the token that most often followed the last ones."""
+"""N-gram cache: draft the token that most often followed the last tokens."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Counts:
             token = text[position]
             for n in range(self.shortest, min(self.longest, position) + 1):
                 followers = grown._table.setdefault(tuple(text[position - n : position]), Counter())
-                # Taken out and put back, the token stands behind those that are equally frequent.
+                # The token is removed and inserted again, so it stands behind equally frequent tokens.
                 followers[token] = followers.pop(token, 0) + 1
         grown.length = len(text)
         return grown

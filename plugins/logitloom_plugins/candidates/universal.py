@@ -57,7 +57,7 @@ class Translation:
         self._missing = HostTable(self.to_assistant < 0)
 
     def laid_out(self, logits: Array, backend: Backend) -> Array:
-        """Assistant logits ``[rows, assistant_width]`` as ``[rows, target_width]``, -inf where it has no token."""
+        """Assistant logits ``[rows, assistant_width]`` as ``[rows, target_width]``, -inf for missing tokens."""
         spread = backend.xp.take(logits, self._known.on(backend), axis=1)
         return backend.masked_fill(spread, self._missing.on(backend)[None, :], NEG_INF)
 
@@ -158,7 +158,7 @@ class Universal(ModelDrafts):
     def unseen(self, sequence: Sequence[int], seen: int, context: Context) -> list[int]:
         """The assistant's ids of the new tokens: the counterpart of a token, or ids that spell a token without one.
 
-        A tokenizer, if there is one, encodes the whole sequence at first.
+        If there is a tokenizer, it encodes the whole sequence when the assistant has read nothing yet.
         """
         assert context.vocabulary is not None
         known, target = self.translation(context), context.vocabulary

@@ -348,7 +348,7 @@ class Combination(Constraint):
         return self._distances.most_after(_configs(state))
 
     def pieces_left(self, section: int, exit: int) -> list[int]:
-        """Per position in a string that ends a section the tokens that write the rest, each the longest there."""
+        """Per position in a string that ends a section the number of longest tokens that write the rest."""
         pieces = self._pieces[section][exit]
         count = [*[UNKNOWN] * len(pieces), 0]
         for position in reversed(range(len(pieces))):
@@ -365,7 +365,7 @@ class Combination(Constraint):
         return self._pieces[section][exit][written]
 
     def pieces_at(self, section: int, exit: int, written: int) -> list[int]:
-        """The ids of the longest token that continues a string that ends a section; none if there is none."""
+        """The ids of the longest token that continues a string that ends a section; empty without such a token."""
         pieces = self._pieces[section][exit]
         if written in self._tags[section][exit]:
             return [*self._tags[section][exit][written][1]]
@@ -414,7 +414,7 @@ class Combination(Constraint):
             return walked[kept], states, which[kept]
         states, places, numbers = list[States](), list[int](), dict[tuple[int, bytes], int]()
         for token in ids.tolist():
-            # What follows the string decides, and many tokens have the same there.
+            # The string and the bytes after it decide, and many tokens have the same bytes there.
             key = self._found_in(config, part, self.vocabulary.token_bytes[token])
             if key not in numbers:
                 state = self.read([config], token)[0]
@@ -678,7 +678,7 @@ def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.i
 def _ending_in(
     vocabulary: Vocabulary, strings: tuple[bytes, ...]
 ) -> tuple[tuple[NDArray[np.int32], TriggerMatcher.Node], ...]:
-    """The tokens that contain none of several strings and end with a beginning of one, grouped by the longest one."""
+    """The tokens that contain none of the strings and end with a prefix of one, grouped by the longest such prefix."""
     texts = token_texts(vocabulary)
     left = np.ones(vocabulary.size, dtype=bool)
     left[_holding(vocabulary, strings)] = False

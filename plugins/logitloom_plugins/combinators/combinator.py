@@ -43,10 +43,10 @@ class Combinator(ConstraintProcessor):
     """A processor made of sections; derive from it and implement :meth:`sections`.
 
     The constraints of all sections form one exact constraint: a token is allowed if the whole text can still be
-    completed after it. A section with restricting constraints ends with one of its strings, wherever its inner text
-    may end. If the string could also belong to this text, both readings are followed. Other sections end with the first
-    occurrence of a string. Strings are found in generated text only, also across token borders. A token may contain the
-    end of one section and the beginning of the next.
+    completed after it. A section with restricting constraints ends with one of its exit strings, wherever its inner
+    text may end. If the string could also belong to this text, both readings are followed. Other sections end with the
+    first occurrence of an exit string. Exit strings are found in generated text only, also across token borders. A
+    token may contain the end of one section and the beginning of the next.
 
     Inner processors that are not constraints run on the rows that are in their section. The combinator is then not a
     constraint itself, and a section is over as soon as a string that may end it is complete.
@@ -131,9 +131,9 @@ class Combinator(ConstraintProcessor):
     def within_another(self, *, later: bool) -> Self:
         """The combinator for a section of an outer combinator, whose constraint includes the constraints of both.
 
-        The outer combinator forbids all tokens that this one forbids, and it alone knows the token limit and which
-        bytes belong to the string that ends the section. So the returned combinator has no limit and no mask. It only
-        follows its text, in which such bytes belong to no section.
+        The outer combinator forbids all tokens that this combinator forbids, and only the outer combinator knows the
+        token limit and which bytes belong to the string that ends its section. So the returned combinator has no limit
+        and no mask. It only follows its text; the bytes of the outer string belong to none of its sections.
 
         Args:
             later: whether the section begins after generated text, so that the first section does not depend on the
@@ -313,9 +313,9 @@ class Combinator(ConstraintProcessor):
         return tracks
 
     def _first_tokens(self, section: int, token: int, rest: bytes, vocabulary: Vocabulary) -> list[int]:
-        """What the other processors of a section see of a token with some bytes in the section, which begins in it.
+        """The tokens that the other processors of a section see for a token in which the section begins.
 
-        Combinators read what the token writes in the section, as the tokens that write the same; others see the token.
+        If a processor is a combinator, these are tokens that write ``rest``, else the token itself.
         """
         if not rest or section not in self.__dict__["_others"]:
             return []

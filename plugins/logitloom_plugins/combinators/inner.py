@@ -233,7 +233,7 @@ class Inner:
     # --- processors that are not constraints ----------------------------------------------------------------------
 
     def first_tokens(self, token: int, rest: bytes, vocabulary: Vocabulary) -> list[int]:
-        """What the other processors see of a token in which the section begins.
+        """The tokens that the other processors see for a token in which the section begins.
 
         Args:
             token: the token.

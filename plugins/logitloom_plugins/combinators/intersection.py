@@ -58,7 +58,7 @@ class Intersection(LiftedAutomaton):
         return None if None in after else tuple(after)
 
     def allowed_within(self, state: State, most: int) -> TokenSet | None:
-        """As the constraint whose completions complete every tuple of states finds them; else as in the base class."""
+        """From the constraint whose completions complete every tuple of states; without one, as in the base class."""
         if self._completing is None:
             return super().allowed_within(state, most)
         sets = list[TokenSet]()
@@ -70,7 +70,7 @@ class Intersection(LiftedAutomaton):
         return reduce(partial(intersection, size=self.vocab_size), sets)
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """As told by the constraint whose completions complete every tuple of states, if there is one."""
+        """From the constraint whose completions complete every tuple of states; without one, as in the base class."""
         if self._completing is None:
             return super().least_after(state)
         parts = _states(state)

@@ -130,7 +130,7 @@ class Distances:
         return _sum(self._pieces[section][exit][written], self._from[self._parts[section].exits[exit][1]])
 
     def _longest_exit(self, section: int) -> int:
-        """The most that :meth:`_from_exit` is at any position that tokens lead to."""
+        """The largest value of :meth:`_from_exit` over all positions that tokens lead to."""
         found = [
             _sum(pieces, self._from[target])
             for exit, (_, target) in enumerate(self._parts[section].exits)
@@ -142,7 +142,7 @@ class Distances:
     # --- free text ------------------------------------------------------------------------------------------------
 
     def _from_text(self, section: int, node: TriggerMatcher.Node, left: int | None) -> int:
-        """The tokens from a node of the trigger matcher of a section.
+        """The number of tokens that are needed from a node of the trigger matcher of a section.
 
         Args:
             section: the section, whose inner text may end here.
@@ -257,7 +257,7 @@ class Distances:
         least = np.append(np.arange(most + 1), UNKNOWN - 1)
         fits = self._from_inner(config.section, config.spent + 1, least) <= most
         count = int(fits.sum())
-        # A section that is left with a budget spent may need fewer tokens where its inner text needs more.
+        # The number of tokens may decrease where the inner text needs more, because a spent budget ends the section.
         return inner.allowed_within(config.state, count - 1) if fits[:count].all() and count <= most + 1 else None
 
     def _text_within(self, config: SectionConfiguration, part: SectionAutomaton, most: int) -> TokenSet:

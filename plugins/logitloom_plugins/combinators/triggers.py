@@ -133,7 +133,7 @@ class TriggerMatcher:
     def rests(self, node: Node) -> list[tuple[int, int]]:
         """The strings that have a prefix at the end of a node's text: their numbers, and the lengths of the prefixes.
 
-        The empty prefix counts, so every string that counts anywhere is in the result.
+        The empty prefix counts, so every string that is looked for at all positions is in the result.
         """
         text, whole = node
         return [

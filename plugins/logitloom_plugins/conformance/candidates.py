@@ -28,7 +28,7 @@ class _Layered(ToyModel):
     """A toy model that can run without its last table."""
 
     def first_layers(self, layers: int) -> ToyModel:
-        """With so many tables."""
+        """The model with only its first ``layers`` tables."""
         part = ToyModel(self.backend, self.vocab_size, max_length=self.max_length)
         part.tables = self.tables.copy()
         part.tables[layers:] = 0

@@ -3,8 +3,8 @@
 Each byte set and each named rule in the body of a rule is a position; a position knows the positions that may come next
 (Glushkov's construction). Repetitions of more than a byte set, and choices of many, become rules of their own, so that
 positions have few links. The shortest texts are least derivations, found in the order of their length (Knuth). Among
-texts of equal length one is chosen by an order of the bytes, so that every end of a shortest text is a shortest text
-from its position.
+shortest texts an order of the bytes decides, so that every suffix of a chosen text is the chosen text from its
+position.
 
 References:
     V. M. Glushkov, "The abstract theory of automata", 1961.
@@ -165,7 +165,7 @@ class ByteRules:
         return _NodeDraft(empty, [position], [position])
 
     def _own_rule(self, node: Node) -> _NodeDraft:
-        """A position that names a rule whose body is a node. Equal nodes have one rule."""
+        """A position that names the rule whose body is ``node``. Equal nodes have one rule."""
         if node not in self._made:
             name = f" {len(self._made)}"  # no rule of a grammar begins with a blank
             self._made[node] = name
@@ -363,10 +363,10 @@ class ByteRules:
         return np.array(found, dtype=np.int32)[np.ix_([*by_byte, len(members)], by_byte)]
 
     def _border_bytes(self, borders: Sequence[Iterable[int]]) -> list[int]:
-        """By rule the bytes of texts at one of their ends, as bits.
+        """By rule the bytes with which its texts begin, or end, as bits.
 
         Args:
-            borders: by rule the positions at this end.
+            borders: by rule the first positions, or the last positions.
         """
         found = [0] * len(borders)
         changed = True

@@ -25,7 +25,7 @@ from logitloom_plugins.grammars.tokens_read import NOTHING_READ, TokensRead
 __all__ = ["TokenCompletions"]
 
 _MOST_MADE: Final = 200_000
-#: So many tokens are looked at, rather than all tokens of the vocabulary once.
+#: At most this many tokens are measured by themselves; for more, all tokens of the vocabulary are measured once.
 _FEW: Final = 4096
 _MOST_REMEMBERED: Final = 1 << 16
 

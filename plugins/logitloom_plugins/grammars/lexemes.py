@@ -6,7 +6,7 @@ they can be, and are cut again until this holds for all lexemes A and B that can
 
     no text of A, followed by a byte that can come after A, begins a text of B.
 
-Then the longest match ends exactly where the grammar would have ended it. Single characters always pass.
+Then the longest match ends exactly where the grammar would have ended the lexeme. Single characters always pass.
 
 References:
     A. Aho, M. Lam, R. Sethi, J. Ullman, "Compilers: Principles, Techniques, and Tools", 2nd ed., 2006, 4.4 (FIRST and
@@ -379,7 +379,7 @@ class _Cutting:
                 compiled[number] = self._compiled[node]
                 sizes.append(compiled[number].states)
         joined = np.frombuffer(b"".join(texts.values()), dtype=np.uint8)
-        # Bytes are alike that no automaton distinguishes and that stand in no text.
+        # Two bytes are alike if no automaton distinguishes them and neither stands in a literal text.
         of_texts = np.zeros(256, dtype=np.intp)
         of_texts[joined] = joined + 1
         alike = np.stack([of_texts, *{id(dfa): dfa.byte_class for dfa in compiled.values()}.values()])

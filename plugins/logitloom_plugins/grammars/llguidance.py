@@ -188,7 +188,7 @@ def _values_of(schema: Any, keyword: str) -> Iterator[float]:
 
 
 def _limits(max_items: int) -> Any:
-    """The engine's limits; the others are in the proportions of its own limits for 50,000 items in one step."""
+    """The engine's limits for ``max_items`` items in one step, in the proportions of its own limits for 50,000."""
     return llguidance.LLParserLimits(
         step_max_items=max_items,
         max_items_in_row=max(2_000, max_items // 25),
@@ -333,7 +333,9 @@ class _LLGuidanceConstraint(MatcherConstraint):
         return found
 
     def _single_bytes(self, state: TokensRead) -> TokenSet | None:
-        """The tokens of one byte that may come next; ``None`` if the engine cannot tell, or there is no way on."""
+        """The tokens of one byte that may come next; ``None`` if the engine cannot tell, or if there are none and the
+        text may not end.
+        """
         try:
             reached = TokensRead.of(self.vocabulary.text_bytes(state.tokens()))
             members = self._over_bytes.allowed(reached)

@@ -147,7 +147,7 @@ class MatcherConstraint(Constraint):
 
         Args:
             state: the tokens that were read.
-            matcher: the matcher that gave the mask of this text up.
+            matcher: the matcher that gave up computing the mask of this text.
 
         Raises:
             BudgetExceeded: if less work does not find any.
@@ -161,7 +161,7 @@ class MatcherConstraint(Constraint):
         return NOTHING_READ
 
     def advance(self, state: State, token: int) -> TokensRead | None:
-        """The state after one more token, ``None`` if it is not allowed."""
+        """The state after one more token, ``None`` if the token is not allowed."""
         if not 0 <= token < min(self.vocabulary.size, self.vocab_size) or not self.vocabulary.token_bytes[token]:
             return None
         read = _tokens_read(state)
@@ -267,7 +267,7 @@ class MatcherConstraint(Constraint):
     # --- matchers -------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        # A forked child has threads and matchers of its own: those of an engine do not live on there.
+        # A forked child makes its own threads and matchers, because the parent's do not work there.
         self._buffer = np.zeros((0, self.words), dtype=np.int32)
         self.forget()
         self._first = None
@@ -317,7 +317,7 @@ class MatcherConstraint(Constraint):
         found = self._readers.get(state)
         if found is None or found.places[-1] != state:
             found = _Reader(self._made(state), state)
-            # In this order, so that after an interruption every reader in ``_readers`` can still be dropped.
+            # ``_used`` first, so that after an interruption every reader in ``_readers`` can still be dropped.
             self._used[found] = None
             self._readers[state] = found
             self._make_room(found.nbytes)
@@ -326,7 +326,7 @@ class MatcherConstraint(Constraint):
         return found
 
     def _made(self, state: TokensRead) -> Any:
-        """A new matcher that has read some tokens: a copy of the nearest one, which goes back and reads the rest."""
+        """A new matcher that has read some tokens: a copy of the nearest matcher, rolled back, then fed the rest."""
         at, missing = state, list[int]()
         while at.before is not None:
             nearest = self._readers.get(at)

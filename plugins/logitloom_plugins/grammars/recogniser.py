@@ -65,7 +65,7 @@ class _Set:
         completion: the shortest text to an end, by rank; ``None`` if there is none.
         farthest: the longest of the shortest completions after any item or frame.
         next: by class of bytes, the positions that may come next, once they were asked for.
-        work: how much work finding these takes, once it was asked for.
+        work: how much work finding ``next`` takes, once it was asked for.
     """
 
     __slots__ = ("completion", "farthest", "items", "next", "work")

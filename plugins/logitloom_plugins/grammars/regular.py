@@ -94,7 +94,7 @@ def regular_tree(grammar: ContextFreeGrammar, *, most: int) -> regular.Node | No
 
 
 class _RuleGroup:
-    """Rules that contain each other (or one rule), as equations.
+    """Rules that contain each other (or a single rule), as equations.
 
     Args:
         grammar: the grammar.

@@ -29,10 +29,10 @@ _START_SECONDS: Final = 120.0
 
 
 class Compiler:
-    """The process.
+    """The worker process.
 
     Args:
-        command: starts it; it reads and writes as :func:`main` does.
+        command: starts a process that reads and writes as :func:`main` does.
     """
 
     def __init__(self, command: list[str] | None = None) -> None:
@@ -130,7 +130,7 @@ def compile_beside(grammar: str, tokenizer: str, seconds: float) -> str:
 
 
 def main(source: IO[bytes], target: IO[bytes]) -> None:
-    """Compile the grammars that come, one per line, until the other end closes."""
+    """Compile the grammars that come, one per line, until ``source`` ends."""
     import xgrammar
 
     _limit_memory()

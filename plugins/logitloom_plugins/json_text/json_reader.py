@@ -1,6 +1,6 @@
 """JSON texts that are being written, read piece by piece: the one reader of unfinished JSON.
 
-The streams of ``json`` use it for whole texts, and those of ``tool_call`` for the sections of a text that are JSON.
+Streams of ``json`` use the reader for whole texts; streams of ``tool_call`` use it for the sections that are JSON.
 """
 
 from __future__ import annotations

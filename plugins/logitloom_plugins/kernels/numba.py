@@ -97,7 +97,7 @@ class NumbaKernels:
 
 @contextlib.contextmanager
 def _compiling_beside() -> Iterator[None]:
-    """Import all modules but the first in another process. Modules that fail there are compiled here later."""
+    """Import all modules but the first in another process. Modules that fail there are compiled in this one later."""
     others = ", ".join(f"{__package__}.{name}" for name in _FUNCTIONS if name != _FIRST)
     command, nothing, process = [sys.executable, "-c", f"import {others}"], subprocess.DEVNULL, None
     with contextlib.suppress(OSError):
@@ -172,7 +172,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _folders() -> list[Path]:
-    """Where the note may be: in Numba's folder where one is set, beside the source, or in the user's cache folder."""
+    """The folders of the note: Numba's folder if one is set, else beside the source and in the user's cache folder."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     if given:
         return [Path(given)]
@@ -287,10 +287,10 @@ def _compile_in_child() -> str | None:
 
 
 def _lock() -> Path:
-    """Make a lock file in the first folder that takes it.
+    """Make a lock file in the first folder that can be written to.
 
     Raises:
-        FileExistsError: another process has it.
+        FileExistsError: another process holds the lock.
         OSError: no folder can be written to.
     """
     problem = OSError("there is none")

@@ -150,7 +150,7 @@ class AfterPrompt(Constraint):
         return self.inner.start()
 
     def advance(self, state: State, token: int) -> State | None:
-        """The rest that is left, or where the inner constraint is."""
+        """The remaining rest, or the state of the inner constraint."""
         return self._of(state).advance(state, token)
 
     def allowed(self, state: State) -> TokenSet:
@@ -167,7 +167,7 @@ class AfterPrompt(Constraint):
         return self._of(state).may_end(state)
 
     def forced(self, state: State) -> list[int]:
-        """As the inner constraint says; the tokens of the rest one by one."""
+        """The forced tokens of the inner constraint; before them, tokens of the rest are found one by one."""
         return super().forced(state) if isinstance(state, Rest) else self.inner.forced(state)
 
     def least_tokens(self, state: State) -> int | None:

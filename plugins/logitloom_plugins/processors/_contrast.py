@@ -46,7 +46,7 @@ def contrast(
     if not first.shape[0]:
         return at_least_float32(backend, first)
     asking = backend.on_host and not context.compiled
-    # Where the check of finiteness means waiting for a device, it costs more than it saves.
+    # If the host must wait for a device to check finiteness, the check costs more than it saves.
     finite = asking and not (normalize or (normalize is None and not context.shift_free)) and _finite(backend, second)
     if normalize is None:
         normalize = not finite

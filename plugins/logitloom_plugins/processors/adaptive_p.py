@@ -14,7 +14,7 @@ from logitloom_plugins.processors._precision import in_dtype_of
 
 __all__ = ["AdaptiveP", "AdaptivePState"]
 
-#: Shape of the preference curve: its highest logit, its width, and its steepness.
+#: Shape of the preference curve: highest logit, width and steepness.
 _PEAK, _WIDTH, _STEEPNESS = 5.0, 0.3, 10.0
 
 

@@ -98,7 +98,7 @@ class ContextAware(Processor):
         return frozenset(need for need, wanted in found.items() if wanted)
 
     def init_state(self, context: Context) -> Branch | tuple[()]:
-        """The branch without the context, before its first pass; nothing in the one-pass form."""
+        """The branch without the context, before its first pass; an empty state in the one-pass form."""
         if not self.alpha or self.form == "one_pass":
             return ()
         _branch.check_model(context.model, context, OWNER)

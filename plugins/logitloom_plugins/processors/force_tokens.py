@@ -15,7 +15,7 @@ from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["ForceTokens"]
 
-#: Positions reach no further than this, which bounds the table.
+#: All positions are below this number, which bounds the size of the table.
 _LAST = 1 << 20
 
 

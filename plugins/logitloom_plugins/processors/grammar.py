@@ -27,9 +27,11 @@ __all__ = ["Grammar"]
 _GBNF_RULE: Final = re.compile(r"^[ \t]*[A-Za-z0-9_-]+[ \t]*::=", re.MULTILINE)
 _RULES: Final = re.compile(r"\n|:(?![\\/])")  # rather than a path, even one with a drive letter
 _REMEDY: Final = "Give the path of a text file in UTF-8, or the grammar itself (it has rules, so it has a colon)."
-#: llguidance refuses larger grammars, after a time that grows with their depth.
+#: Most characters of a grammar with every rule written out. llguidance refuses larger grammars, after a time that
+#: grows with their depth.
 _MOST_WRITTEN_OUT: Final = 1_000_000
-#: From about 2,000 on llguidance runs out of stack, which ends the process.
+#: Greatest depth of rules that name each other. From about 2,000 on llguidance runs out of stack, which ends the
+#: process.
 _DEEPEST: Final = 500
 _MOST_LARK_RULES: Final = 1_500
 _LARK_RULE: Final = re.compile(r"^[ \t]*[?!]?[a-z_]\w*[^:\n\"/]*:", re.MULTILINE)

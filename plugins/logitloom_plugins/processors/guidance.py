@@ -148,7 +148,7 @@ class Guidance(Processor):
     # -- hooks ---------------------------------------------------------------------------------------
 
     def init_state(self, context: Context) -> Branch | tuple[()]:
-        """The unconditional branch before its first pass; nothing in the one-pass form."""
+        """The unconditional branch before its first pass; an empty state in the one-pass form."""
         if self.neutral or self.form == "one_pass":
             return ()
         model = self._model(context)

@@ -117,11 +117,11 @@ class Json(ConstraintProcessor):
 
     @staticmethod
     def plain_option(name: str, value: Any) -> Any:
-        """For documents of chains: a schema that is a class, or holds ``None``, as its JSON text."""
+        """For documents of chains: a schema that is a class, or contains ``None``, is written as its JSON text."""
         return plain_schema(value) if name == "schema" else value
 
     def value_reader(self) -> JsonReader:
-        """Reads the value that a text says so far; see :class:`logitloom.generation.Partial`."""
+        """A reader of the value in the text so far; see :class:`logitloom.generation.Partial`."""
         return JsonReader()
 
     @property

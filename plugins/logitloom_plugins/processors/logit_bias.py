@@ -58,7 +58,7 @@ class LogitBias(Processor):
 
     @property
     def effect(self) -> Effect:  # type: ignore[override]
-        """A mask where every bias is -inf, a bias where none is."""
+        """A mask if every bias is -inf; a bias if no bias is -inf."""
         kind = BIAS if self.stage == "penalty" else MASK.but(writes="replaces")
         return MASK if all(value == -math.inf for value in self.bias.values()) else kind
 

@@ -1,4 +1,4 @@
-"""Prefix allowed tokens: a function of the ids so far says which come next."""
+"""Prefix allowed tokens: a function maps the ids so far to the ids that are allowed next."""
 
 from __future__ import annotations
 

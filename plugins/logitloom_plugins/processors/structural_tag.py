@@ -56,7 +56,7 @@ class StructuralTag(Combinator):
 
     @staticmethod
     def plain_option(name: str, value: Any) -> Any:
-        """For documents of chains: a tag that holds ``None`` as its JSON text."""
+        """For documents of chains: a tag that contains ``None`` is written as its JSON text."""
         return value if name != "tag" or is_plain(value) else json.dumps(value)
 
     def sections(self) -> Sequence[Section]:

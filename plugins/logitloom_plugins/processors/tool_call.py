@@ -83,7 +83,7 @@ class ToolCall(Combinator):
         """The format.
 
         Raises:
-            OptionError: if there is no such format, or none can be found.
+            OptionError: if no format has this name, or no format is found for the chat template.
         """
         if self.format != "auto":
             return tool_format(self.format)
@@ -100,7 +100,7 @@ class ToolCall(Combinator):
             return self._sections_and_meaning()[0]
 
     def value_reader(self) -> ValueReader | None:
-        """Reads the calls that a text says so far; ``None`` if their arguments are written by a grammar engine."""
+        """A reader of the calls in the text so far; ``None`` if a grammar engine constrains their arguments."""
         automaton = self.constraint(_BYTES, _BYTES.size).automaton()
         if any(part.at_tokens for part in automaton.parts):
             return None

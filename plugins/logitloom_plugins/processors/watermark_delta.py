@@ -25,7 +25,7 @@ from logitloom_plugins.watermarks.keyed_context import (
 
 __all__ = ["WatermarkDelta"]
 
-#: Sets the draws of this processor apart from all others.
+#: Number of this processor's random stream, so that its draws differ from the draws of all other processors.
 _STREAM = 0x64656C74
 
 
@@ -94,7 +94,7 @@ class WatermarkDelta(Processor):
             vocab_size: unused; the rank of a token follows from its hash, which is uniform.
 
         Raises:
-            InvalidContext: these are not the ids of one text.
+            InvalidContext: ``ids`` are not the ids of one text.
         """
         del vocab_size
         ids = text_ids(ids)

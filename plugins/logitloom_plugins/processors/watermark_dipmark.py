@@ -78,7 +78,7 @@ class WatermarkDipmark(Processor):
         # The part of each token's own share of the sum that lies above each border: exact where all or nothing does.
         kept = xp.minimum(p, xp.clip(upto - self.alpha, 0.0, None))
         kept = kept + xp.minimum(p, xp.clip(upto - (1.0 - self.alpha), 0.0, None))
-        # Tokens whose probability is 0 to the precision of numbers stay as they are.
+        # Tokens whose probability rounds to 0 keep their logits.
         possible = p > 0
         factor = xp.where(possible, kept / xp.where(possible, p, xp.ones_like(p)), xp.ones_like(p))
         factor = backend.gather(factor, xp.argsort(order, axis=-1, stable=True))
@@ -93,10 +93,10 @@ class WatermarkDipmark(Processor):
 
         Args:
             ids: the text's tokens; best without the prompt.
-            vocab_size: unused; halves of the order are halves of the numbers that make it.
+            vocab_size: unused; the half of the order follows from the sign of the token's hash.
 
         Raises:
-            InvalidContext: these are not the ids of one text.
+            InvalidContext: ``ids`` are not the ids of one text.
         """
         del vocab_size
         ids = text_ids(ids)

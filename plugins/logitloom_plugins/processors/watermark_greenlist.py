@@ -108,7 +108,7 @@ class WatermarkGreenlist(Processor):
         """Whether the last of some ids is green after the others.
 
         Args:
-            ids: the token, with as many before it as seed its list.
+            ids: the token, preceded by the tokens that seed the token's list.
             vocab_size: columns of the logits.
         """
         return self._stands(*self._coin(ids), vocab_size)
@@ -120,11 +120,11 @@ class WatermarkGreenlist(Processor):
             ids: the text's tokens; best without the prompt.
             vocab_size: columns of the logits of the model that wrote it (often more than the tokenizer has ids).
             ignore_repeated: whether a token counts once for each list in which it was looked for, as it must for the
-                p-value to be right. One of several tokens of context may decide the list alone, so there are fewer such
-                cases than n-grams. transformers counts each place by default, else each n-gram once.
+                p-value to be right. One token of the context may decide the list alone, so there are fewer pairs of
+                a token and a list than n-grams. transformers counts each place by default, else each n-gram once.
 
         Raises:
-            InvalidContext: these are not the ids of one text.
+            InvalidContext: ``ids`` are not the ids of one text.
         """
         ids = text_ids(ids, vocab_size)
         count = self.width if self.scheme == "selfhash" else self.width + 1

@@ -17,7 +17,7 @@ from logitloom_plugins.watermarks.detection import Detection, gamma, text_ids
 
 __all__ = ["WatermarkGumbel"]
 
-#: Sets the draws of this processor apart from all others.
+#: Number of this processor's random stream, so that its draws differ from the draws of all other processors.
 _STREAM = 0x67756D62
 
 
@@ -88,7 +88,7 @@ class WatermarkGumbel(Processor):
             vocab_size: unused; the numbers do not depend on it.
 
         Raises:
-            InvalidContext: these are not the ids of one text.
+            InvalidContext: ``ids`` are not the ids of one text.
         """
         del vocab_size
         ids = text_ids(ids)

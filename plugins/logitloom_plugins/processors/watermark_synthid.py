@@ -129,7 +129,7 @@ class WatermarkSynthid(Processor):
             vocab_size: unused; the coins do not depend on it.
 
         Raises:
-            InvalidContext: these are not the ids of one text.
+            InvalidContext: ``ids`` are not the ids of one text.
         """
         del vocab_size
         ids = text_ids(ids)
@@ -163,7 +163,7 @@ class WatermarkSynthid(Processor):
         for column in tokens.T.astype(np.int64):
             there = column >= 0
             hashed = _accumulated(np.ones(len(before), dtype=np.int64), before)
-            # A position that was left unmarked is marked when its context comes again.
+            # The context of a skipped position is not noted, so a later position with this context is marked.
             noted = there & (steps + 1 >= self.ngram_len) if self.skip_first else there
             seen = np.where(noted[:, None], np.concatenate([hashed[:, None], seen[:, :-1]], axis=1), seen)
             before = np.where(there[:, None], np.concatenate([before[:, 1:], column[:, None]], axis=1), before)

@@ -19,7 +19,7 @@ class WhisperTimestampsState(NamedTuple):
 
     Attributes:
         last: ``[rows] int32``, the newest generated token, -1 for none.
-        before: ``[rows] int32``, the one before it, -1 for none.
+        before: ``[rows] int32``, the generated token before ``last``, -1 for none.
         stamp: ``[rows] int32``, the newest time stamp, -1 for none.
     """
 

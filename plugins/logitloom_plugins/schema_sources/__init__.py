@@ -1,1 +1,1 @@
-"""What stands for a JSON Schema: texts, files, response formats, Python classes; and what is wrong with it at sight."""
+"""The sources of a JSON Schema: texts, files, response formats, Python classes; and checks of the schema itself."""

@@ -1,4 +1,4 @@
-"""Schemas as APIs wrap them, OpenAI's strict mode, and keywords that no draft has.
+"""Schemas as APIs wrap them, OpenAI's strict mode, and keywords that no draft of JSON Schema has.
 
 References:
     OpenAI, API reference, ``response_format``; guide "Structured model outputs", supported schemas.
@@ -38,7 +38,7 @@ _ANNOTATIONS: Final = frozenset(["discriminator", "example", "externalDocs", "nu
 _WRAPPER: Final = frozenset(["description", "name", "schema", "strict", "type"])
 #: The Python types of JSON values; ``Decimal`` because some readers of JSON return numbers as ``Decimal``.
 _JSON_TYPES: Final = frozenset((str, int, float, bool, type(None), Decimal))
-#: So many unknown keywords of a schema are compared with the known ones.
+#: The most unknown keywords of a schema that are compared with the known keywords.
 _MOST_LOOKED_UP: Final = 100
 #: Keywords that OpenAI's strict mode does not take.
 _NOT_STRICT: Final = ("allOf", "dependentRequired", "dependentSchemas", "else", "if", "not", "then")
@@ -90,9 +90,9 @@ def unwrapped(given: Mapping[str, Any], read: Callable[[Any], Any]) -> Any:
 
 
 def json_values(given: dict[str, Any]) -> dict[str, Any]:
-    """A schema with what JSON has in place of what Python makes of that: values for members of enums, lists for tuples.
+    """A schema with values of JSON in place of Python's objects: values for members of enums, lists for tuples.
 
-    A schema that has nothing of the kind is returned itself.
+    A schema without such objects is returned itself.
 
     Raises:
         UnsupportedSchema: if the schema holds a value that JSON does not have; the message names the place.
@@ -164,7 +164,7 @@ def closed(schema: Any) -> Any:
     """
     schema = copy.deepcopy(schema)
     for _, part in every_subschema(schema):
-        # Values of Python in examples, which a library passes on as they are.
+        # Examples may hold values of Python, which a library passes on unchanged.
         part.pop("examples", None)
         if "properties" in part and "unevaluatedProperties" not in part:
             part.setdefault("additionalProperties", False)

@@ -62,7 +62,7 @@ _BESIDE: Final[dict[str, str]] = {
     "base64": f"^{_BASE64.format('[A-Za-z0-9+/]')}$",
     "base64url": f"^{_BASE64.format('[A-Za-z0-9_-]')}$",
 }
-#: Bytes, as a class of pydantic says that they are written.
+#: Patterns of bytes, by the encoding that a class of pydantic declares.
 _WRITTEN: Final = {"base64": _BESIDE["base64url"], "hex": f"^(?:{_HEX}{{2}})*$"}
 #: Numbers between these bounds are finite where a library reads them as 64-bit floats.
 _FINITE: Final = {"minimum": -1e300, "maximum": 1e300}
@@ -86,8 +86,8 @@ _UNITS: Final = (
 )  # fmt: skip
 #: Letters of addresses are not counted so far: with a count, a name or a string without quotes has too many states.
 _LONG_ADDRESS: Final = 1000
-#: So many multiples are listed as names, so large is a whole number as a name, and so many digits may follow a point
-#: where no number is given.
+#: The most multiples that are listed as names, the largest whole number as a name, and the most digits after a point
+#: where the type gives no number.
 _MOST_KEYS: Final = 1000
 _LARGEST: Final = 10**15 - 1
 _MOST_PLACES: Final = 10
@@ -128,7 +128,7 @@ def finite_numbers(schema: dict[str, Any]) -> None:
 
 
 def _add(schema: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add keywords beside those of a schema, as strict mode refuses ``allOf``; in ``allOf`` if it has one of them."""
+    """Add keywords to a schema: in ``allOf`` if it has one of them, else outside, as strict mode refuses ``allOf``."""
     if schema.keys().isdisjoint(more):
         schema.update(more)
     else:
@@ -271,7 +271,7 @@ def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _days(found: dict[str, Any], schema: dict[str, Any], rest: str, apart: int) -> dict[str, Any]:
-    """The dates, or times, between the bounds of a type. Dates in the order of their texts are in their own order.
+    """The dates, or times, between the bounds of a type. The order of dates is the order of their texts.
 
     Args:
         found: pydantic's schema.
@@ -401,7 +401,7 @@ def _with_sets(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(keys: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema of the names that are read as keys of a type; ``None`` where pydantic's own says it."""
+    """The schema of the names that are read as keys of a type; ``None`` where pydantic's own schema is kept."""
     if "enum" in keys or "const" in keys:
         values = keys["enum"] if "enum" in keys else [keys["const"]]
         return {"enum": [value for value in values if isinstance(value, str)]}

@@ -57,7 +57,7 @@ def narrow_pattern(schema: dict[str, Any], of_rust: bool) -> None:
         of_rust: whether the pattern has the syntax of Rust's ``regex``; if not, that of Python's ``re``.
 
     Raises:
-        UnsupportedPattern: if it has operations on sets, which ECMA-262 does not have.
+        UnsupportedPattern: if the pattern has operations on sets, which ECMA-262 does not have.
 
     Example:
         >>> schema = {"pattern": r"\\A[[:digit:]]+\\z"}

@@ -81,7 +81,7 @@ def _of_class(source: Any) -> Any:
 
 
 def plain_schema(source: Any) -> Any:
-    """What :func:`schema_of` takes, as tables, lists, texts and numbers: itself, or its JSON text.
+    """A source of :func:`schema_of` as tables, lists, texts and numbers: itself, or the JSON text of its schema.
 
     Example:
         >>> plain_schema({"const": None}), plain_schema({"const": 1})
@@ -128,7 +128,7 @@ def _parsed(text: str, what: str) -> Any:
 
 
 def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; a key that it has more than once is noted."""
+    """An object of JSON; a key that is repeated in the object is added to ``repeated``."""
     found = dict(pairs)
     if len(found) < len(pairs):
         repeated.append(Counter(key for key, _ in pairs).most_common(1)[0][0])

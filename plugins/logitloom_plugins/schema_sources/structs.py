@@ -16,7 +16,7 @@ from logitloom_plugins.schema_sources.regexes import narrow_pattern
 __all__ = ["narrow_struct"]
 
 _BASE64: Final = "[A-Za-z0-9+/]"
-#: By the types of ``msgspec.inspect``: strings that their formats describe.
+#: Types of ``msgspec.inspect`` -> the format that describes their strings.
 _FORMATS: Final[dict[str, str]] = {
     "DateType": "date", "DecimalType": "decimal", "TimeDeltaType": "duration", "UUIDType": "uuid"
 }  # fmt: skip
@@ -46,7 +46,7 @@ class _Narrowing:
         self._definitions, self._seen = definitions, set[int]()
 
     def visit(self, kind: Any, part: dict[str, Any]) -> None:
-        """Narrow the schema of a type, and the schemas of what it holds."""
+        """Narrow the schema of a type, and the schemas of the types that it holds."""
         kind, part = _bare(kind), self._followed(part)
         if id(part) in self._seen:
             return
@@ -129,7 +129,7 @@ def _text(kind: Any) -> dict[str, Any] | None:
 
 
 def _names(kind: Any) -> dict[str, Any] | None:
-    """The schema of the names that are read as keys of a type; ``None`` where msgspec's own says it."""
+    """The schema of the names that are read as keys of a type; ``None`` where msgspec's own schema is kept."""
     name = type(kind).__name__
     if name in ("EnumType", "LiteralType"):
         values = [member.value for member in kind.cls] if name == "EnumType" else kind.values

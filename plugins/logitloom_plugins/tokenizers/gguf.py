@@ -158,7 +158,7 @@ def _metadata(content: mmap.mmap | memoryview, name: str) -> dict[str, Any]:
 
 
 def _value(content: mmap.mmap | memoryview, offset: int, order: str, kind: int, keep: bool) -> tuple[Any, int]:
-    """One value and the offset behind it; None instead of the value if it is not to be kept."""
+    """One value and the offset behind it; None instead of the value if ``keep`` is false."""
     if kind == _STRING:
         (length,) = struct.unpack_from(f"{order}Q", content, offset)
         end = offset + 8 + length

@@ -35,8 +35,8 @@ class HuggingFaceReader:
     Special added tokens, unknown tokens and ids without a token are special; other added tokens are text, as
     the decoder writes it. The ids that end a sequence are the tokenizer's end-of-sequence token and those in
     the model's ``generation_config.json``, where the tokenizer was loaded from a folder or from the local
-    cache (no network is used). A bare ``tokenizers.Tokenizer`` does not know which token ends a sequence; of
-    the path of a ``tokenizer.json``, or of a folder that has one, the files beside it tell.
+    cache (no network is used). A bare ``tokenizers.Tokenizer`` does not know which token ends a sequence; for
+    the path of a ``tokenizer.json``, or of its folder, the files beside the ``tokenizer.json`` name this token.
 
     Byte-level BPE, byte fallback, Metaspace, WordPiece and word-suffix decoders are exact. A decoder whose
     output for a token depends on other tokens (CTC, Python code, ``clean_up_tokenization_spaces``) is
@@ -143,7 +143,7 @@ def _wrapped_vocabulary(inner: Vocabulary | None, ends: Iterable[int]) -> Vocabu
 
 
 def _file_vocabulary(file: Path) -> Vocabulary:
-    """The table of a ``tokenizer.json``, with the ends that the files beside it tell."""
+    """The vocabulary of a ``tokenizer.json``, with the end tokens that the files beside it name."""
     tokenizer = opened(file)
     known = (tokenizer.token_to_id(end) if isinstance(end, str) else end for end in ends_beside(file))
     return _fast_vocabulary(
@@ -155,7 +155,7 @@ def _file_vocabulary(file: Path) -> Vocabulary:
 
 
 def _transformers_vocabulary(tokenizer: Any) -> Vocabulary:
-    """The table of a transformers tokenizer, by the library that it runs on."""
+    """The vocabulary of a transformers tokenizer, read according to the library that runs the tokenizer."""
 
     def decode(ids: list[int]) -> str:
         return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
@@ -226,7 +226,7 @@ def _fast_vocabulary(
     specials.update(i for i, token in added.items() if token.special)
     specials.update(i for i in special if i < size)
     specials.update(_unknown_ids(backend, texts))
-    # Tokens that mean a model's end but are not in this tokenizer can never be read back; they are left out.
+    # End ids of the model that this tokenizer does not have are left out, because it could not decode them.
     ends = [i for i in eos if i < size]
     vocabulary = Vocabulary(
         _written([text or "" for text in texts], _decoder_stages(backend, name), name),

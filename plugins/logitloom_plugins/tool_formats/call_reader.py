@@ -1,4 +1,4 @@
-"""The calls that an unfinished text says so far, read from the sections of the text and their meaning."""
+"""The tool calls in an unfinished text so far, read from the sections of the text and their meaning."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Event(NamedTuple):
     """The meaning of a complete string.
 
     Attributes:
-        kind: ``call``: a call of the tool ``key`` begins; ``array`` and ``object``: one begins that is the parameter
-            ``key``; ``end``: the innermost of these ends.
+        kind: ``call``: a call of the tool ``key`` begins; ``array`` or ``object``: the parameter ``key`` begins, an
+            array or an object; ``end``: the innermost call, array or object ends.
         key: a name; ``None`` for the next item of an array.
     """
 

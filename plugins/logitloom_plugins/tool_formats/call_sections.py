@@ -52,7 +52,7 @@ class _Next(NamedTuple):
     events: tuple[Event, ...] = ()
 
     def behind(self, string: str, *events: Event) -> _Next:
-        """The same section, but after another string and then this one."""
+        """The same section, but after ``string`` and then this entry's string."""
         return _Next(string + self.string, self.section, events + self.events)
 
 
@@ -63,7 +63,7 @@ class _Draft:
     Attributes:
         section: the section without its exits.
         next: the strings that may come after the section.
-        first: the strings that may come at its start only.
+        first: the strings that may come at the section's start only.
     """
 
     section: Section

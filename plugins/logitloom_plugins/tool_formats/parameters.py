@@ -173,7 +173,7 @@ def _apart(one: Property, other: Property) -> bool:
 
 
 def check_array(of: Property, subject: str) -> tuple[Property, int, int | None]:
-    """The items of an array that is written one by one, and the least and largest number of items.
+    """The items of an array whose items are written one by one, and the least and largest number of items.
 
     Raises:
         OptionError: if its schema has further keywords.

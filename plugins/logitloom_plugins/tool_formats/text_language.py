@@ -14,7 +14,7 @@ from logitloom_plugins.tool_formats.tool_format import ToolFormat
 __all__ = ["ANY_STRING", "language_of", "of_length", "restrictions"]
 
 ANY_STRING: Final = StringLanguage(None, 0, None)
-#: The most states of one automaton of all that a text must satisfy.
+#: The most states of one automaton for all restrictions of a text.
 _MOST_STATES: Final = 1 << 14
 
 

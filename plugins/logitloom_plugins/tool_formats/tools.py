@@ -57,9 +57,9 @@ def tools_of(given: Any) -> list[Tool]:
     Args:
         given: per tool ``{"type": "function", "function": {"name": ..., "parameters": {...}}}``, or the inner table
             alone, in which ``input_schema`` or ``inputSchema`` may stand for ``parameters``. Without any of these a
-            function takes no arguments; with ``strict`` they keep the rules of OpenAI's strict mode. Or a class that
-            the processor ``json`` takes, or a function whose arguments have type hints: its name is the name of the
-            tool. The list may be JSON text.
+            function takes no arguments; with ``strict`` they keep the rules of OpenAI's strict mode. A tool may
+            also be a class that the processor ``json`` takes, or a function whose arguments have type hints; the name
+            of the class or function is the name of the tool. The list may be JSON text.
 
     Raises:
         OptionError: naming the entry.
@@ -111,7 +111,7 @@ def tools_of(given: Any) -> list[Tool]:
 
 
 def _parameters(function: Mapping[str, Any]) -> Any:
-    """The schema of the arguments; without one there are none.
+    """The schema of the arguments; a function without a schema takes no arguments.
 
     Raises:
         OptionError: an entry looks like that of the schema, and would be ignored.

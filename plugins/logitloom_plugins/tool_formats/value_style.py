@@ -13,7 +13,7 @@ __all__ = ["check_style"]
 
 
 def check_style(given: Mapping[str, Any], owner: str) -> None:
-    """Check that options of ``json`` are used where another processor makes the schema.
+    """Check that options of ``json`` can be used where another processor makes the schema.
 
     Args:
         given: the options.

@@ -39,7 +39,7 @@ def text_ids(ids: Any, vocab_size: int = 2**31) -> list[int]:
         vocab_size: all ids are below it.
 
     Raises:
-        InvalidContext: these are not the ids of one text.
+        InvalidContext: ``ids`` are not the ids of one text.
     """
     listed = ids.tolist() if hasattr(ids, "tolist") else ids
     try:

@@ -34,7 +34,7 @@ def _found() -> tuple[tuple[type[Any], ...], str | None]:
 
 _FOUND: Final = _found()
 BASES: Final = _FOUND[0]
-#: Why nothing of this installation can run in vLLM; None if it can.
+#: Why logitloom cannot run in vLLM in this installation; None if it can.
 MISSING: Final = _FOUND[1]
 
 if MISSING is None:

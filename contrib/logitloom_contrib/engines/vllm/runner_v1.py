@@ -76,7 +76,7 @@ class RunnerV1:
         return logits
 
     def _masked(self, logits: Array) -> tuple[Array, list[tuple[ChainRows, list[int], Any]]]:
-        """The logits after all chains that are a single mask, applied in one pass; and the groups that are left."""
+        """The logits after all chains that are a single mask, applied in one pass; and the groups still to process."""
         count, width = logits.shape
         if self._free is None or self._free.vocab != width:
             self._free = MaskRow(False, [], int(width))

@@ -39,7 +39,7 @@ class StopAutomaton(NamedTuple):
 
     Attributes:
         dfa: the automaton; every transition from a state in ``closing`` leads back to that state.
-        closing: for each such state, the number of the string that was completed first.
+        closing: for each state in which a stop string is complete, the number of the string that was completed first.
     """
 
     dfa: Dfa

@@ -71,7 +71,7 @@ class DenseAutomaton(ByteAutomaton):
         return None if after < 0 else after
 
     def completion(self, state: State) -> bytes | None:
-        """One shortest text to the end; ``None`` if there is none."""
+        """A shortest text that leads to an accepting state; ``None`` if there is none."""
         number: int = state  # type: ignore[assignment]
         left, toward = self._shortest
         if left[number] < 0:

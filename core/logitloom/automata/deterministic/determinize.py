@@ -31,7 +31,7 @@ _CLASS_BYTES: Final = 8
 #: Patterns with fewer positions are faster without the kernel.
 _LEAST_POSITIONS: Final = 16
 #: Limits of the compiled construction, which cannot be interrupted: states, transitions between positions, and words of
-#: bits per state. Within them it takes some tenths of a second at most.
+#: bits per state. Within these limits the construction takes some tenths of a second at most.
 _MOST_STATES: Final = 1 << 12
 _MOST_STEPS: Final = 1 << 14
 _MOST_WORDS: Final = 1 << 15

@@ -4,8 +4,8 @@ A lazy DFA accepts the same texts as the whole automaton (:class:`logitloom.auto
 position automaton is built in advance, so patterns whose DFA would have millions of states are supported: each byte
 adds at most one state.
 
-Between two characters a state is a set of positions, packed as bytes. Between the bytes of one character it is a pair
-of the state before that character and a node of the trie of UTF-8 encodings.
+Between two characters a state is a set of positions, packed as bytes. Between the bytes of one character a state is a
+pair of the state before that character and a node of the trie of UTF-8 encodings.
 
 References:
     K. Thompson, "Regular expression search algorithm", 1968: sets of positions, computed while the text is read.
@@ -42,7 +42,7 @@ class _TransitionRow(NamedTuple):
         ascii: the next state by ASCII class.
         root, nodes: the transitions of the bytes of characters above ASCII, as in :class:`.utf8.Shape`.
         targets: the next state of each group of the shape.
-        completions: those of the targets, by index, as far as they were asked for.
+        completions: by the index of a target, its completion, once it was requested.
     """
 
     ascii: list[bytes | None]
@@ -161,8 +161,8 @@ class LazyDfa(ByteAutomaton):
 
     def _tails(self, row: _TransitionRow, node: int) -> list[tuple[bytes, int]]:
         """For each target of a row below a node the first bytes, in the order of bytes, that end a character there."""
-        # Rows of one shape share their array of nodes. The entry holds the array, so that no other array gets its
-        # identity.
+        # Rows of one shape share their array of nodes. The entry of the cache refers to the array, so that no other
+        # array gets the same ``id``.
         known = self._tails_below.get((id(row.nodes), node))
         if known is None:
             known = self._tails_below[id(row.nodes), node] = row.nodes, [*self._ends_below(row.nodes, node)]

@@ -3,11 +3,12 @@
 A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
 In an intersection some states are dead ends, which cannot be completed. An intersection has no dead ends if all
 automata but one accept in every state, as automata of banned phrases do, and always read the bytes in the completions
-of the remaining automaton. Else a state can be completed if all automata accept the completion of one of them, at the
-state or a few bytes after it. If no completion decides, one search of the whole product does. An automaton whose states
-are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this search. A set of positions can
-be completed exactly if one of its positions can. So the search visits tuples of positions; their number is at most the
-product of the patterns' lengths. See :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
+of the remaining automaton. Otherwise a state can be completed if all automata accept the completion of one of the
+automata, taken at this state or at a state a few bytes later. If no completion decides, one search of the whole product
+does. An automaton whose states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for
+this search. A set of positions can be completed exactly if one of its positions can. So the search visits tuples of
+positions; their number is at most the product of the patterns' lengths. See
+:meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
 
 References:
     Y. Bar-Hillel, M. Perles, E. Shamir, "On formal properties of simple phrase structure grammars", 1961: the product
@@ -35,7 +36,7 @@ __all__ = ["IntersectedAutomaton", "UnionAutomaton", "common_classes"]
 #: The largest number of transitions that the search visits at construction, which takes about a second, and later.
 _MOST_STEPS: Final = 600_000
 _MOST_STEPS_LATER: Final = 20_000
-#: The largest number of states around one state at which completions are tried.
+#: To decide about a state, the completions of at most this number of reachable states are tried.
 _FEW_TRIED: Final = 64
 #: Number of states for which the product remembers whether an accepting state can be reached.
 _REMEMBERED: Final = 1 << 16
@@ -107,7 +108,8 @@ class UnionAutomaton(_LazyProduct):
 
 
 class IntersectedAutomaton(_LazyProduct):
-    """The intersection of several automata. A state is a tuple of their states from which acceptance is reachable.
+    """The intersection of several automata. A state is a tuple of one state of each automaton, from which all automata
+    can accept a common text.
 
     If neither completions nor the search of the product decide about a state, because the product is too large, the
     state counts as dead.
@@ -189,8 +191,8 @@ class IntersectedAutomaton(_LazyProduct):
         return narrow[0]
 
     def _decided(self, states: States) -> bool | None:
-        """Whether a tuple can be completed, from the completions at this tuple and at those after it; ``None`` if a few
-        tuples do not tell.
+        """Whether a tuple can be completed, according to the completions of this tuple and of the tuples after it;
+        ``None`` if a few tuples do not decide.
         """
         reached, queue = {states}, [states]
         for state in queue:

@@ -3,8 +3,8 @@
 Partition refinement on whole arrays. The initial blocks are states with equal distance to acceptance. A round splits
 blocks by the blocks of the next states, until no block splits. Refinement from the accepting states alone takes many
 rounds for chains (counted repeats); the distance separates their states at once. After the first rounds only the
-predecessors of states that changed their block are examined: few states where a round splits one copy of a repeat from
-the other copies.
+predecessors of states that changed their block are examined. These are few states if a round splits one copy of a
+repeat from the other copies.
 
 References:
     E. F. Moore, "Gedanken-experiments on sequential machines", 1956.
@@ -109,7 +109,7 @@ class _Before:
         self._starts = np.searchsorted(flat[order], np.arange(states + 1))
 
     def of(self, states: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The distinct states that lead to some of these, in order."""
+        """The distinct predecessors of the given states, in ascending order."""
         begin = self._starts[states]
         return np.unique(self._sources[members(begin, self._starts[states + 1] - begin)])
 

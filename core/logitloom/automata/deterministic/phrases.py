@@ -90,7 +90,7 @@ def texts_without(phrases: Sequence[str], *, ignore_case: bool = False, budget: 
 
 
 def folded(text: str) -> str:
-    """The text with each character replaced by a fixed one of the characters that equal it when case is ignored.
+    """The text with each character replaced by a representative of the characters that equal it when case is ignored.
 
     Example:
         >>> folded("Naïve") == folded("NAÏVE"), folded("a") == folded("b")

@@ -70,7 +70,7 @@ class PositionRuns:
         """``[lengths, positions]``: the largest of the costs after the characters of a run of each position and length.
 
         Args:
-            costs: by position, after the character that its run reads first.
+            costs: by position, the cost after the first character of the position's run.
         """
         found, there = [costs], self._then
         for _ in range(LEVELS - 1):

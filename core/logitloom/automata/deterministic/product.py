@@ -14,8 +14,8 @@ from logitloom.masks.kernels import KernelFailed
 
 __all__ = ["ProductPairs", "product"]
 
-#: The most pairs of a level that are read one by one, and the most targets of which a dictionary alone removes
-#: duplicates.
+#: The most pairs of a level that are processed one by one, and the most targets whose duplicates are removed with a
+#: dictionary alone.
 _FEW: Final = 4
 _MANY: Final = 512
 #: The kernel is used for at most this number of pairs, because it keeps an array with a number for each.

@@ -70,7 +70,7 @@ def first_steps(table: NDArray[np.int32], steps: NDArray[np.int32]) -> NDArray[n
 def _one_by_one(
     source: NDArray[np.int64], bounds: NDArray[np.int64], steps: NDArray[np.int32], frontier: list[int], distance: int
 ) -> tuple[list[int], int]:
-    """Go on from a few states without arrays until there are more, or none; these states and their distance."""
+    """Search on without arrays until a distance has many states or none; its states, and the distance."""
     sources, begins, found = source.data, bounds.data, steps.data
     while frontier and len(frontier) < _FEW:
         distance += 1

@@ -82,7 +82,7 @@ class SubsetAutomaton(Protocol[S]):
         ...
 
     def members(self, state: S) -> list[S]:
-        """The states with one position each whose union is the state."""
+        """The single-position states whose union is the state."""
         ...
 
     def packed(self, state: S) -> bytes:
@@ -120,7 +120,7 @@ class SubsetAutomaton(Protocol[S]):
         ...
 
     def beginnings(self, state: S, length: int) -> S | None:
-        """A state that begins the same texts of up to ``length`` characters, the same one for many such states.
+        """A state that begins the same texts of up to ``length`` characters; equivalent states often share this state.
 
         ``None`` if that is unknown.
         """
@@ -292,7 +292,7 @@ class Subsets:
         return state
 
     def costs(self, of_next: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :class:`SubsetAutomaton`. The position itself is read, and one that follows comes next."""
+        """See :class:`SubsetAutomaton`. A run begins with the position itself; a next position follows."""
         found = np.full(self.count, np.iinfo(np.int64).max)
         sources, targets, alike = self.completions.edges
         np.minimum.at(found, sources, of_next.take(targets))
@@ -606,7 +606,7 @@ class ContextSubsets:
         number = self.nfa.follow_at[p]
         known = self._after.get((before, number))
         if known is None:
-            # Many positions are alike in what decides how they are read.
+            # Positions with equal contexts, sets and possible ends have the same readings, so they are grouped.
             alike: dict[tuple[int, tuple[int, int, int]], list[int]] = {}
             for q, contexts in self.nfa.follow[number].items():
                 alike.setdefault((contexts, self._alike[q]), []).append(q)

@@ -1,4 +1,4 @@
-"""Characters after which every text goes on: what no state that is reachable from a state can fail to read.
+"""Characters after which every text goes on, because every state that is reachable from a state can read them.
 
 In ``.*word.*`` every text without a line feed goes on, although letters of the word leave the default path. Where fewer
 characters can end such runs than leave the default path, a walk skips more subtrees of the vocabulary's trie.
@@ -36,7 +36,7 @@ Found = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint8]]
 
 
 def with_endless_runs(found: Found, lost: NDArray[np.uint64] | None) -> Found:
-    """The paths, with the characters that end runs in the entries where these characters are fewer.
+    """The paths; an entry has the characters that end runs if they are fewer than those that leave the default path.
 
     Args:
         found: low, high and marks of :class:`.Paths`, level by level.

@@ -139,7 +139,7 @@ class Walked(NamedTuple):
 
     Attributes:
         alive: the nodes at which the state is alive, and below which the walk went on.
-        whole: nodes of which all tokens are allowed, those at the node included.
+        whole: nodes at which and below which all tokens are allowed.
         dead: the first nodes at which the state is dead; empty if states were kept, or if entries are left.
         states: the states at ``alive`` and then those at ``whole``; empty unless they were kept.
         left: pairs of a node and an entry below -1, which the walk left to the caller.

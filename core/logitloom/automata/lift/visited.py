@@ -34,7 +34,7 @@ _FIRST_ROOM: Final = 64
 #: Units of work for all transitions of a state, besides one for each ``_BYTES_OF_A_UNIT`` bytes of the state.
 _OF_A_STATE: Final = 20
 _BYTES_OF_A_UNIT: Final = 4
-#: Nodes of the trie that count as much as a unit where a walk looks at each of them closely.
+#: The number of trie nodes that count as one unit of work where a walk examines each node.
 _NODES_OF_A_UNIT: Final = 100
 #: A walk looks for subtrees that are allowed as a whole if more tokens than this are below the nodes of its pairs.
 _MANY: Final = 8192
@@ -365,7 +365,8 @@ class WatchedStates(_StatesOfAWalk):
     def is_within(self) -> bool:
         """Whether the transitions that the walk has read take less work than the bound, remembered ones included."""
         visited = self.visited
-        # A walk that began with nothing remembered has read all that is remembered.
+        # If nothing was remembered when the walk began, the walk itself has read all transitions that are remembered
+        # now.
         return visited.work <= self._most_work or (self._notes_read and visited.work_of(self._read) <= self._most_work)
 
 

@@ -40,7 +40,7 @@ class _WalkArrays(threading.local):
     """The arrays of one thread: one set, and another set while a walk runs inside a walk."""
 
     def __init__(self) -> None:
-        #: ``None`` while a walk uses it, and after a walk that was interrupted.
+        #: The arrays for the next walk; ``None`` while a walk uses them, and after an interrupted walk.
         self._spare: WalkRoom | None = None
 
     def of(self, nodes: int, tokens: int) -> tuple[NDArray[np.int32], Notes]:

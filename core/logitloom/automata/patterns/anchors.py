@@ -68,7 +68,7 @@ class _AnchorReader:
         self._find_bounded(tree)
 
     def _find_bounded(self, node: Node) -> bool:
-        """Whether a tree has anchors; remembers each of its nodes that has."""
+        """Whether a tree has anchors; remembers all nodes of the tree that contain anchors."""
         if isinstance(node, Concatenation | Alternation):
             found = True in [type(part) is not Characters and self._find_bounded(part) for part in node[0]]
         elif isinstance(node, Repeat | Atomic | LookAround):

@@ -50,7 +50,7 @@ class PlainPositions:
         places, kinds = living.nonzero()
         last_newline = len(places) + 1
         self._alike = _first_alike(nfa)
-        #: By position and kind the position that was made of it.
+        #: By position and kind, the number of the position that is made for this pair.
         number = np.zeros((len(alive), KINDS), dtype=np.int64)
         number[places, kinds] = np.arange(1, last_newline)
         self.sets, self.set_at = _sets_by_kind(nfa.chars, places, kinds)
@@ -61,7 +61,7 @@ class PlainPositions:
         self._known: dict[tuple[int, int], Positions] = {}
         source_of = np.zeros(_BEFORE * len(alive), dtype=np.int64)
         own = _BEFORE * self._alike.take(places) + kinds
-        # Of positions that are alike the first one stands for all. It is written last.
+        # The first of several positions that are alike represents all of them, so it is written last.
         source_of[own[::-1]] = np.arange(1, last_newline)[::-1]
         sources = source_of.take(read_from)
         self.edges = NextPositions(

@@ -43,7 +43,7 @@ _WORK: Final = 50_000
 _EDGE_BYTES: Final = 32
 #: Up to this number, the sets of copies of a single position are made at once.
 _FEW_COPIES: Final = 16
-#: Positions that share a set of at least this size in a first copy share one in each copy.
+#: Positions that share a set of next positions of at least this size in the first copy share a set in each copy.
 _SHARED: Final = 8
 _NONE: Final[frozenset[int]] = frozenset()
 _END: Final = frozenset((END_POSITION,))
@@ -80,8 +80,9 @@ class NextPositions(NamedTuple):
     """Pairs of a position and a position that may come after it. Many positions can share one set of next positions.
 
     Attributes:
-        sources, targets: ``[edges]``, of positions that are alike one stands in ``sources``. A pair may come twice.
-        alike: by position the position that stands for it in ``sources``.
+        sources, targets: ``[edges]``, the pairs; of positions that are alike only a representative is in ``sources``. A
+            pair may come twice.
+        alike: by position, its representative in ``sources``.
     """
 
     sources: NDArray[np.int64]
@@ -116,7 +117,7 @@ class FollowSets(dict[int, Positions]):
     def __init__(self, following: Sequence[_Following], start: int = 0) -> None:
         self.following = following
         self._start = start
-        #: Sets that were moved, each with the sets that it was made of; the identities of the latter are in the keys.
+        #: Shifted sets, each with the sets from which it was made; the keys hold the ``id`` of these original sets.
         self._moved: dict[tuple[int, int, int], tuple[Positions, Positions, Positions]] = {}
 
     def __reduce__(self) -> tuple[type[FollowSets], tuple[Sequence[_Following], int]]:
@@ -219,7 +220,7 @@ class FollowSets(dict[int, Positions]):
 
 
 class _Short(NamedTuple):
-    """Positions that share an entry: copies of a part of one position.
+    """Positions that share an entry: the copies of a part that has only one position.
 
     Attributes:
         positions: the positions.

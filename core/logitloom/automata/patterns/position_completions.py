@@ -25,7 +25,7 @@ __all__ = ["BYTE_ORDER", "PositionCompletions"]
 
 #: Different texts of positions whose tokens are counted; each takes some microseconds.
 _MOST_TEXTS: Final = 4096
-#: From so many positions before a position on, these are looked at together.
+#: The most positions with texts of one length, and the most predecessors of them, that are handled one by one.
 _MANY: Final = 64
 _READABLE: Final = bytes([*range(0x61, 0x7B), *range(0x30, 0x3A), *range(0x20, 0x7F)])
 #: ``BYTE_ORDER[byte]`` is the rank of a byte among all bytes: letters, digits and other printable characters come
@@ -62,7 +62,7 @@ class PositionCompletions:
         #: text in bytes, and the position that reads the second character of the text.
         self._ranked: list[int] = []
         self._rank, self._size, self._next = (np.zeros(len(set_at), dtype=np.int64) for _ in range(3))
-        #: Ranges of this order: many positions each, whose texts have equally many bytes.
+        #: Ranges of this order that have many positions each, whose texts have the same number of bytes.
         self._together: list[tuple[int, int]] = []
         self._find()
         above_ascii = any(chars.high.ranges for chars in sets)
@@ -79,8 +79,8 @@ class PositionCompletions:
         unseen = np.ones(len(lengths), dtype=bool)
         unseen[END_POSITION] = False
         ranked, text_at, length_of, is_unseen = self._ranked, self._text_at.data, lengths.data, unseen.data
-        #: For each length in bytes, the positions whose text has this length. A position is seen from the first
-        #: position that it leads to.
+        #: For each length in bytes, the positions whose text has this length. A position is added when the first
+        #: position that it leads to is ranked.
         waiting: dict[int, list[int]] = {0: [END_POSITION]}
         while waiting:
             size = min(waiting)
@@ -177,7 +177,7 @@ class PositionCompletions:
         return farthest
 
     def _tokens_of_texts(self, tokens: TextTokens) -> tuple[NDArray[np.int64], bool]:
-        """By position the fewest tokens that write its text, or the bytes of the text; and whether it is the former."""
+        """By position the fewest tokens that write its text, or its bytes; and whether tokens were counted."""
         text_at, after_of, ranked = self._text_at, self._next, np.array(self._ranked)
         number = np.zeros(len(text_at), dtype=np.int64)
         number_of, text_of, next_of = number.data, text_at.data, after_of.data

@@ -63,7 +63,7 @@ class PositionDistances:
         self.least: NDArray[np.int64] = self.needed if exact else -(-self._sizes // longest)
 
     def nearer(self, most: int) -> Layers:
-        """What leads to the positions whose texts fit ``most`` tokens, or may fit."""
+        """The characters before the positions whose texts fit, or may fit, in ``most`` tokens."""
         return self._layers(self.least <= most)
 
     def nearer_within(self, most: int) -> Layers | None:
@@ -71,15 +71,15 @@ class PositionDistances:
         return self.nearer(most - 1) if self._apart else None
 
     def farther(self, most: int, size: int) -> Layers:
-        """What leads to the positions whose texts do not fit ``most`` tokens, and have at most so many bytes."""
+        """The characters before the positions whose texts of at most ``size`` bytes do not fit in ``most`` tokens."""
         return self._layers((self.needed > most) & (self._sizes <= size))
 
     def sizes_within(self, most: int) -> NDArray[np.int64]:
-        """``[positions]``: the bytes of the texts that fit ``most`` tokens, :data:`UNKNOWN` of others."""
+        """``[positions]``: the bytes of each text that fits in ``most`` tokens, :data:`UNKNOWN` for other texts."""
         return np.where(self.needed <= most, self._sizes, UNKNOWN)
 
     def _layers(self, reached: NDArray[np.bool_]) -> Layers:
-        """What leads to some positions: by position the characters that are read before one, up to the first layers."""
+        """The layers of characters that texts read shortly before the positions of ``reached``."""
         sources, targets, alike = self._edges
         sets, set_at = self._characters
         away = np.where(reached, 0, _LAYERS + 1)

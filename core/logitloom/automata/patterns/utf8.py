@@ -211,8 +211,8 @@ def _divided(sets: tuple[HighSet, ...], tracker: BudgetTracker) -> _PartitionPar
     distinct = [seen.setdefault(column.tobytes(), len(seen)) for column in columns[changes]]
     column_of = np.array(distinct, dtype=np.uint8).take(np.cumsum(changes) - 1)
     first_of = np.unique(column_of, return_index=True)[1]
-    # With one column per byte class instead of one per byte. The dtype is intp, because NumPy would convert other
-    # integers at each use as an index.
+    # The tables of ``finest`` have one column per byte class instead of one per byte. The dtype is intp, because NumPy
+    # would convert other integers at each use as an index.
     finest = Shape(nodes[:, first_of].astype(np.intp, order="C"), root[first_of].astype(np.intp))
     return _PartitionParts(starts, labels, members, finest, column_of)
 

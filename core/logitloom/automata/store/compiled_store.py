@@ -38,7 +38,7 @@ _ARRAYS: Final[dict[str, tuple[type[np.generic], int]]] = {
 #: Automata that compile faster than this are not stored, because compiling again is faster than reading a file.
 _LEAST_SECONDS: Final = 0.002
 _VALUES_FORMAT: Final = b"logitloom values of a compilation 1\n"
-#: Values of a compilation that takes less than this are not stored.
+#: Values of a compilation that takes fewer seconds are not stored.
 _LEAST_SECONDS_OF_VALUES: Final = 0.02
 
 Automaton = TypeVar("Automaton")
@@ -123,8 +123,8 @@ class StoredValues:
     Attributes:
         known: the values of an earlier compilation of an equal subject, perhaps in another process; ``None`` if there
             are none. The caller must check the values: a forged file can hold any.
-        made: returns the values of this compilation that take the time, of types that :mod:`logitloom.rows.tree_format`
-            can write; set within the ``with`` block.
+        made: returns the values of this compilation that are slow to compute, of types that
+            :mod:`logitloom.rows.tree_format` can write; set within the ``with`` block.
     """
 
     known: Any

@@ -1,9 +1,9 @@
 """Arrays whose items must all be different (``uniqueItems``): whether the text can still be completed.
 
 An item must not end as a value that equals an earlier item. The *candidates* of an unfinished item are the earlier
-items that it can still become. If there are none, every completion that the machine allows is legal. The same holds in
-a string or number that has more completions than candidates. Otherwise a search looks for one that differs from all
-candidates.
+items that it can still become. Without candidates every completion that the machine allows is legal. The same holds in
+a string or number that has more completions than candidates. Otherwise a search looks for a completion that differs
+from all candidates.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _BegunStrings(NamedTuple):
         return self.strings[self.first : self.end]
 
     def next_bytes(self) -> Iterator[int]:
-        """The bytes that follow: the quote after the string that ends here."""
+        """The next bytes of the strings; of a string that ends here, the closing quote."""
         strings, first, end, size = self
         while first < end:
             string = strings[first]
@@ -304,7 +304,7 @@ class DistinctItems:
     def _is_in_gap(self, current: Position, byte: int) -> bool:
         """Whether whitespace may be left out.
 
-        It may not at the beginning of a line of an indented text, because the line decides what may follow on it.
+        Whitespace that begins a line of an indented text may not, because the line decides what may follow on it.
         """
         code = self._codes.code(current.state, byte)
         return code >= 0 and isinstance(self._numbering.states[code], GapState)
@@ -367,7 +367,7 @@ class StringContents:
         self._states = automaton.states if content.counts else 0
         counts = content.points[-1] + 1 if content.counts else 1
         self.exact = False
-        #: By count and state; ``None`` where they would be too many.
+        #: The numbers of contents by count and state; ``None`` if the table would be too large.
         self._numbers: NDArray[np.float64] | None = None
         if counts * automaton.next.size > _MOST_ENTRIES:
             return

@@ -163,7 +163,7 @@ def _compiled(
                 _visit_constraints(values, values.root, leading)
         machine = Machine(values, options.whitespace, options.escapes)
         if machine.satisfiable:
-            # The first mask needs these codes in any case. If they exceed a limit, that is an error before decoding.
+            # The first mask needs these codes in any case. If they exceed a limit, the error comes before decoding.
             codes = machine.codes.sparse_row(machine.start) or {}
             for number in [code if code >= 0 else machine.reader.applied(code, None)[0] for code in codes.values()]:
                 machine.codes.every_code(number)
@@ -267,7 +267,7 @@ def _members(values: Satisfiability, frame: Frame, most: int | None) -> Iterator
     """The constraints on the members or items of a container that has just been opened."""
     plan = frame.plan
     if any(atom[0] not in _COUNTED for formula in frame.open_formulas for atom in atoms(formula)):
-        # Where a name has been left out, only the members that come at once: the others may come before, too.
+        # After a left-out name only members without a further left-out name are taken: other frames yield the others.
         skipped: set[Frame | None] = set()
         for reached in islice(values.explored(frame), most):
             if isinstance(reached, ObjectFrame):

@@ -59,7 +59,7 @@ def string_language(schema: JSONValue, *, alone: bool = True) -> StringLanguage:
     if others:
         language: Dfa = values.content((conjunction(parts),), plain=True).automaton
         if "number" in others:
-            # A text that is a number is read as one.
+            # A text that is a number is read as a number, not as a string.
             language = difference(language, values.number((True,)))
             language = union(language, values.number(others["number"]))
         words = choice([kind for kind in _WORDS if kind in others])

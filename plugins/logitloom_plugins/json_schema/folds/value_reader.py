@@ -103,7 +103,7 @@ class ItemPosition(NamedTuple):
         phase: what may come next: ``open`` (a first item or member, or the end), ``value``, ``name``, ``colon``,
             ``next`` (a comma or the end).
         text: what has been read of a string (its quote, and characters as UTF-8), a number or a literal.
-        escape: what has been read of an escape in it.
+        escape: the part of an escape in the string that has been read.
     """
 
     frame: Linked[Container] | None

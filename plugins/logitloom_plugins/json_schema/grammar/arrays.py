@@ -69,8 +69,8 @@ class ArrayPlan(Name):
         self.least, self.most = 0, None
         #: Whether all items must be different.
         self.distinct = False
-        #: The formulas of several ``contains``. All of them are asked of each item, matched before or not, so that the
-        #: items of all frames have the same truth vectors.
+        #: The formulas of several ``contains``. Each item is tested against all of them, even if earlier items have
+        #: matched them, so that the items of all frames have the same truth vectors.
         self.asked: tuple[Formula, ...] = ()
         for atom in hard:
             if atom[0] == "item":

@@ -103,13 +103,13 @@ class NameContext(StringContext):
         self.scarce = self._can_run_out()
 
     def alive(self, state: int, count: int) -> bool:
-        """Whether the name can become one that may come next."""
+        """Whether the unfinished name can become a name that may come next."""
         return state >= 0 and bool(self.below[state] & self.mask)
 
     def _can_run_out(self) -> bool:
         if not self.tracks or (self.plain and self.others):
             return False
-        # Declared names come in their order, so none has come before.
+        # Declared names come in their order, so a declared name that may come next has not come before.
         declares = self.frame.plan.declares
         others = sum([bit for label, bit in self.keys.bit.items() if bit & self.mask and not declares(label)])
         left = self.keys.left(others)

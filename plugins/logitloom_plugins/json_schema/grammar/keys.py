@@ -79,7 +79,7 @@ class Keys:
         self.plain_names = all(map(_PLAIN.fullmatch, self.names))
         self.patterns = patterns
         self.demands = demands
-        #: By the atoms that ask something of values, what they ask of the values of names with a label.
+        #: For atoms that constrain values: by label the formula that they demand of the values of names with the label.
         self.children: dict[tuple[Atom, ...], dict[Label, Formula]] = {}
         #: By declared names the index of each.
         self.indices: dict[tuple[str, ...], dict[str, int]] = {}
@@ -254,7 +254,7 @@ class Keys:
         return known
 
     def longest(self, names: int) -> list[int | None]:
-        """By bit of a label the most bytes of some number of shortest names with it, from any state that leads to one.
+        """For each label the most bytes of the ``names`` shortest names with it, from any state that leads to one.
 
         The label of a listed name has only this one name. ``None`` for a label if a state leads to fewer names with it.
         """

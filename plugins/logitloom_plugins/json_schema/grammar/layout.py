@@ -153,7 +153,7 @@ def relaid_within(text: bytes, layout: Layout, gap: str) -> tuple[bytes, Layout]
 
 
 def string_end(text: bytes, at: int) -> int:
-    """The index after the quote that ends the string in which an index lies."""
+    """The index after the closing quote of the string that contains index ``at``."""
     end = _CHARACTERS.match(text, at)
     assert end is not None
     return end.end() + 1

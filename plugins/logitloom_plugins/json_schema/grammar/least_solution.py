@@ -10,25 +10,25 @@ __all__ = ["Answer", "Find", "Inquiry", "LeastSolution"]
 Found = TypeVar("Found")
 #: The type of an answer depends on the question; so ``Any``.
 Answer = Any
-#: Yields questions, gets their answers, and returns its own answer.
+#: A generator that yields questions, gets their answers, and returns the answer to its own question.
 Inquiry = Generator[Hashable, Answer, Found]
 #: A function of a question and the earlier answer to it (``None`` at first). Before the function asks other questions,
-#: it enters the earlier answer in ``found``. It returns the answer, and whether the answer is the largest one, which
-#: further passes cannot change; or it is a generator that yields other questions first. An answer that is returned at
-#: once to a yielded question must be the largest one.
+#: it enters the earlier answer in ``found``. The function returns the answer, and whether the answer is the largest
+#: one, which further passes cannot change; or the function is a generator that yields other questions first. An answer
+#: that is returned at once to a yielded question must be the largest one.
 Find = Callable[[Any, Answer], tuple[Answer, bool] | Inquiry[tuple[Answer, bool]]]
 
 
 class LeastSolution:
-    """The least answers to such questions.
+    """The least answers to questions that may depend on one another.
 
     If a question is asked again while it is being answered, the answer is the one found so far, and passes are repeated
     until no answer changes. Yielded questions are answered without recursion, so that schemas may be nested deeply.
 
     Attributes:
         known: answers that are certain, by question.
-        found: what the current passes have found, which later passes may add to.
-        unsure: whether the current pass has used such an answer.
+        found: the answers that the current passes have found; later passes may add to them.
+        unsure: whether the current pass has used an answer that later passes may change.
     """
 
     def __init__(self) -> None:

@@ -123,7 +123,7 @@ def split(must: Formula, hard_kinds: frozenset[str], before: Formula = True) -> 
 
     Args:
         must: the formula.
-        hard_kinds: the kinds of the atoms that are hard. Parts about one member of an object are made of such atoms.
+        hard_kinds: the kinds of the atoms that are hard. Parts about one member of an object become such atoms.
         before: the formula from which substitution made ``must``. Parts that are also parts of ``before`` are not
             looked at again.
 
@@ -149,8 +149,8 @@ def settled(
     """A frame's soft and extra formulas after ``value`` is substituted for their atoms.
 
     Conjuncts of the soft formula about one member become hard. ``None`` if the soft formula becomes false.
-    ``names`` are those of the atoms that may be replaced, default: all. ``before`` is as for :func:`split`, default:
-    the soft formula.
+    Only atoms about the members ``names`` are replaced, default: all atoms. ``before`` is as for :func:`split`,
+    default: the soft formula.
 
     Returns:
         The new hard atoms, the soft formula, and the extra formulas.

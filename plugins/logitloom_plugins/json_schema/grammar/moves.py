@@ -1,10 +1,11 @@
 """A compiled schema as a grammar: the moves of each state.
 
-A move says what may be read in a state, what is entered or left, and where the text goes on.
+A move says which bytes may be read in a state, which value is entered or left, and where the text goes on.
 
 Every move can be completed, so no text runs into a dead end. A new keyword of JSON Schema becomes formulas
-(:mod:`..schema.assertions`) and changes which members and items may come (:mod:`.objects`, :mod:`.arrays`). If it
-allows texts of a new form, it also changes states and moves. The questions about texts (:mod:`..folds`) stay the same.
+(:mod:`..schema.assertions`) and changes which members and items may come (:mod:`.objects`, :mod:`.arrays`). If the
+keyword allows texts of a new form, it also changes states and moves. The questions about texts (:mod:`..folds`) stay
+the same.
 """
 
 from __future__ import annotations

@@ -438,7 +438,7 @@ def _skipped(
         plans: of objects.
         frame: the frame before.
         target: the index.
-        frames: the frame, and those after one more name each, as far as they are known; more are added.
+        frames: the known frames after 0, 1, 2, ... names are omitted; further frames are appended.
     """
     if frame.only_hard:
         return omit(plans, frame, target)
@@ -462,7 +462,7 @@ def next_members(plans: ObjectPlans, frame: ObjectFrame, known: int = 0) -> Iter
 
 
 def without(plans: ObjectPlans, frame: ObjectFrame, key: Label) -> ObjectFrame | None:
-    """The frame if neither the given key comes nor a declared name before it; ``None`` if one of these is required."""
+    """The frame after the given key and all declared names before it are omitted; ``None`` if one is required."""
     plan, (frames, _) = frame.plan, frame.plan.known(frame)
     target = plan.index[key[1]] + 1 if key[0] == "name" and key[1] in plan.index else len(plan.names)
     return _skipped(plans, frame, target, frames)

@@ -287,12 +287,12 @@ class Satisfiability:
         return frame.plan.has_known_values(frame.position, frame.missing)
 
     def effort(self, frame: Frame) -> int:
-        """An estimate of the work to find that a container lives, if it does: 0 if it is known to live."""
+        """An estimate of the work to find that a container can be completed, if it can; 0 if this is known."""
         if frame in self._known:
             return 0 if self._known[frame] else 4
         if self.end(frame) is not None:
             return 1
-        # Of a container without open formulas it is known at once.
+        # A container without open formulas is decided at once.
         return 2 if frame.only_hard else 3
 
     def _seen(self, demand: ValueConstraint) -> frozenset[TruthVector] | None:
@@ -359,7 +359,7 @@ class Satisfiability:
         Args:
             kind: ``"object"`` or ``"array"``.
             formulas: as :meth:`of_type` gives them, and not empty.
-            wanted: the truth vectors with which it may be closed.
+            wanted: the truth vectors with which the object or array may be closed.
         """
         asked = kind, formulas, wanted
         # Long formulas take long to hash, so they are looked up once.
@@ -463,7 +463,7 @@ class Satisfiability:
         return (yield from frame.plan.has_values(frame.position, frame.missing))
 
     def _is_closed_soon(self, frame: ObjectFrame) -> Inquiry[bool]:
-        """Whether an object may be closed after those names alone that must come if all before them are left out.
+        """Whether an object may be closed if, in order, each name is left out that can be left out.
 
         A search among the members would visit a frame per declared name.
         """
@@ -527,7 +527,7 @@ class Satisfiability:
         queue = [frame]
         seen = {frame}
         for current in queue:
-            # After a frame that cannot be completed there may be a further such frame for each combination of members.
+            # Frames that cannot be completed are not followed: there may be one for each combination of members.
             if self.lives(current):
                 yield current
                 queue += self._answered(self._new_frames(current, seen))
@@ -579,7 +579,7 @@ class Satisfiability:
         return any(map(member.may_end, self.answers(member.demand)))
 
     def after(self, member: Member[Satisfiability, Container]) -> dict[TruthVector, Container]:
-        """By truth vector that values of a member can have the frame after it."""
+        """The frames after a member, by the truth vectors that its values can have."""
         return member.reached if member.reached is not None else self._answered(self._after(member))
 
     def _after(self, member: Member[Satisfiability, Container]) -> Inquiry[dict[TruthVector, Container]]:

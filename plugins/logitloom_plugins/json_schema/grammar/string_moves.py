@@ -158,7 +158,7 @@ class StringMoves:
         if not content.counts and isinstance(context, TextContext):
             return bool(automaton.reads(begins)[content_state])
         following = content.counted(count + 1)
-        # After a lead byte a string can be completed if it can after some character that begins with it.
+        # After a lead byte a string can be completed if it can be completed after a character with this lead byte.
         reached = set(automaton.next[content_state].take(automaton.columns_of(begins)).tolist())
         return any(context.alive(target, following) for target in reached if target >= 0)
 

@@ -45,7 +45,7 @@ Formula = bool | Atom
 Element = TypeVar("Element", bound=Hashable)
 #: The elements of lists are strings or numbers, as the kind of the list says; so ``Any``.
 Elements = frozenset[Any]
-#: Of members, whose atoms a function replaces; ``None`` among them: atoms about no certain member, too.
+#: Names of members whose atoms a function replaces; ``None`` stands for the atoms about no certain member.
 Names = tuple[str | None, ...]
 #: The operators that demand all parts, at least one part, or exactly one part.
 _JOINING: Final = frozenset("&|1")
@@ -108,12 +108,13 @@ class ManyParts(tuple[Formula, ...]):
     #: nothing, there and after parts have been left out. ``None``: no part has been looked at.
     unsure: Sequence[int] | None = None
     _hash: int
-    #: By the name of a member the places, among the parts of an earlier formula of which these parts are left or made,
-    #: of those that mention the name; ``None`` stands for atoms about no certain member. And by part its own place.
+    #: These parts are left of an earlier formula, or made from its parts; a place is an index in the earlier formula.
+    #: By the name of a member the places of the parts that mention the name; ``None``: atoms about no certain member.
     _mentioning: dict[str | int | None, list[int]]
-    #: By the name of a member the places of the parts that allow listed members only, among these the named one; under
-    #: ``None`` the places of the parts that may allow any member. Parts that are made of a part keep to its list.
+    #: By the name of a member the places of the parts that allow only listed members, this member among them; under
+    #: ``None`` the places of the parts that may allow any member. Parts that are made from a part keep to its list.
     _allowing: dict[str | None, list[int]]
+    #: The place of each part, ascending.
     _places: Sequence[int]
 
     def __hash__(self) -> int:
@@ -143,7 +144,7 @@ class ManyParts(tuple[Formula, ...]):
     def allowing(self, name: str) -> Sequence[int]:
         """The indices of the parts that may be true of an object with a member, ascending.
 
-        Where most parts may allow any member, these are the indices of all parts.
+        If most parts may allow any member, the result is the indices of all parts.
         """
         self._look_at_parts()
         if 2 * len(self._allowing.get(None, ())) > len(self):
@@ -439,7 +440,7 @@ def substitute(formula: Formula, value: Callable[[Atom], Formula], names: Names 
     """The formula with every atom replaced by a formula.
 
     ``value`` is called with a selection first. If ``value`` returns the selection itself, the atoms in the selection
-    are replaced. With ``names`` the function replaces no atoms but those about them; see :meth:`ManyParts.concerned`.
+    are replaced. With ``names`` only atoms about these members are replaced; see :meth:`ManyParts.concerned`.
     """
     if formula is True or formula is False:
         return formula
@@ -508,7 +509,7 @@ def without_parts(formula: Formula, indices: Iterable[int]) -> Formula:
     return conjunction([part for index, part in enumerate(parts) if index not in excluded])
 
 
-#: By operator what joins parts, and the part that adds nothing.
+#: For each operator the function that joins parts, and the neutral part.
 _CONNECTED: Final = {"&": (conjunction, True), "|": (disjunction, False), "1": (exactly_one, False)}
 
 

@@ -60,7 +60,7 @@ _SHAPES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
 }
 #: A schema without these keywords refers to no other schema for the same value.
 _SAME_VALUE: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if"))
-#: If a schema has more branches that no member tells apart, its objects and arrays are visited when it is compiled.
+#: If more branches than this are distinguished by no member, the objects and arrays are visited at compile time.
 MANY_BRANCHES: Final = 24
 #: Fewer branches are read side by side.
 _LEAST_SELECTED: Final = 4
@@ -314,7 +314,7 @@ class Keywords:
         """The parts of "the condition or the other formula".
 
         In a chain of ``else`` and ``if`` a member often has other values in each condition. What a later condition
-        demands then holds beside an earlier one, too, so a long chain is no deep formula.
+        demands then also holds where an earlier condition does, so it is not nested: a long chain is no deep formula.
         """
         case = self._listed_condition(condition)
         if case is None or len(parts_of(other)) < 2:

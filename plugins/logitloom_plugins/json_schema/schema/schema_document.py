@@ -38,7 +38,7 @@ _MAP: Final = ("$defs", "definitions", "dependencies", "dependentSchemas", "patt
 #: A value of a JSON document. Each reader checks the type of the value that it reads, so ``Any``.
 JSONValue = Any
 
-#: From so many subschemas on it is looked at whether the schema contains itself.
+#: If there are at least so many subschemas, a check finds out whether the schema contains itself.
 _MANY_SUBSCHEMAS: Final = 4096
 #: A schema without these keywords has no subschemas, no name to which others can refer, and no base of its own.
 _PLACED: Final = frozenset(
@@ -302,7 +302,7 @@ class Document:
             schema, base, dialect = node.schema, node.base, node.dialect
             if not isinstance(schema, dict):
                 continue
-            # The root of a resource comes before what is in it.
+            # The root of a resource is visited before the schemas within the resource.
             self._resources.setdefault(base, node)
             legacy = schema.get("id" if dialect.number == 4 else "$id")
             if dialect.number == 4 and isinstance(legacy, str):

@@ -60,9 +60,9 @@ _MOST_LOOKED_AT: Final = 1 << 13
 _MOST_TARGETS: Final = 64
 #: The most frames whose members are remembered.
 _MOST_LISTED: Final = 64
-#: The parts of a bound that are found for one mask whatever that takes; the parts that the ends of a frame, names with
-#: a label, or a further block of a text count as; the bytes of a block; and the processor time, in seconds, after which
-#: no more parts are found.
+#: The number of parts of a bound that are found for one mask however long that takes; the number of parts as which the
+#: ends of a frame, names with a label, or a further block of a text are counted; the bytes of a block; and the
+#: processor time, in seconds, after which no more parts are found.
 _FEW_FOUND: Final = 32
 _ENDS: Final = 8
 _BLOCK: Final = 1 << 11
@@ -81,16 +81,16 @@ _ESCAPE, _SURROGATES, _ESCAPED = 5, 11, 6
 _UNDECIDED: Final = ("open", "flat")
 _GAPS: Final = re.compile(rb"[{}\[\],:]")
 _WIDEST_INDENT: Final = 4
-#: The rest of a string in which a token begins, up to its quote; and the lexemes of JSON, where a string may be
-#: unfinished.
+#: The rest of a string, up to its closing quote, for a token that begins inside the string; and the lexemes of JSON,
+#: where a string may be unfinished.
 _REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]|\\.)*"', re.DOTALL)
 _LEXEME: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[{}\[\],:]|[-+.0-9eEtruefalsn]+', re.DOTALL)
 _BLANKS: Final = b" \t\r\n"
-#: All keys of an object, as bits; and so many that each of them is looked at after each member.
+#: All keys of an object, as bits; and the most keys that are examined one by one after a member.
 _ANY: Final = -1
 _MOST_NAMES: Final = 32
 _QUOTE_AND_COLON: Final = 2
-#: The first byte of the name of a member, after what comes before it.
+#: The comma or bracket, the whitespace and the quote before the name of a member, and the first byte of the name.
 _BEGINS_NAME: Final = re.compile(rb'[,{][ \t\r\n]*".', re.DOTALL)
 
 
@@ -163,7 +163,7 @@ class TokenBounds:
             self._left = math.inf
 
     def _count(self, parts: int = 1) -> None:
-        """Count something that is not known as some parts."""
+        """Count an unknown part of a bound, as one part or several."""
         self._left -= parts
         if self._left < 0 and time.thread_time() > self._deadline:
             raise _TakesLong
@@ -304,7 +304,7 @@ class TokenBounds:
             layout: of its members.
             opened: the brackets that a token may open in it.
             items: a lower bound on the number of items so far, or of names that must not come again.
-            names: of an object the keys of which a token may write a part, as bits; not just the quote before it.
+            names: the keys of an object, as bits, of whose names a token may write more than the opening quote.
         """
         if isinstance(frame, ArrayFrame) and frame.plan.distinct:
             return self._recalled(
@@ -331,7 +331,7 @@ class TokenBounds:
         return self._recalled(("rest", frame, place, taken), lambda: self._of_rest(frame, place, taken))
 
     def _most_names(self, frame: Frame, items: int) -> int:
-        """More than the names that may have come in an object in which none may come twice; 0 for others."""
+        """More than the number of names that can have come, if no name may come twice; 0 for other frames."""
         if not _is_tracked(frame):
             return 0
         return 1 + items + self._names_at_once + most_needed(frame)
@@ -616,7 +616,7 @@ def _is_tracked(frame: Frame) -> TypeGuard[ObjectFrame]:
 
 
 def _deepest(text: bytes) -> int:
-    """The most objects and arrays that a text opens within one another."""
+    """The greatest depth of nested objects and arrays that a text opens."""
     if b"{" not in text and b"[" not in text:
         return 0
     brackets = np.frombuffer(text, dtype=np.uint8)
@@ -638,7 +638,7 @@ def _place(layout: Layout) -> Layout:
 def _at_its_start(frame: Frame) -> Frame:
     """A frame that stands for many, and allows every member that the given frame allows.
 
-    If no formula is open, it is the frame before its first member. Of items that are counted two are enough.
+    If no formula is open, this is the frame before its first member. Of counted items at most two are required.
     """
     if isinstance(frame, ArrayFrame):
         contained = only_contained(frame)

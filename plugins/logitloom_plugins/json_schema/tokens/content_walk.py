@@ -390,7 +390,7 @@ class ContentWalk:
         return Reached(None, by_id, reached, ends)
 
     def _table(self, context: StringContext, trie: Trie, begun: list[tuple[int, int, int]]) -> _Table | _Computed:
-        """The table of a content: with all numbers of characters, or, if they are many, with those that words reach."""
+        """The table of a content: for all numbers of characters or, if they are many, for those that words reach."""
         content, automaton = context.content, context.content.automaton
         first, last = 0, content.points[-1] if content.counts else 0
         most = _MOST_ENTRIES if content.counts else _MOST_UNCOUNTED

@@ -92,7 +92,7 @@ class DoubtfulTokens:
         return TokenSet(listed, ids), work.left >= 0
 
     def _is_read(self, position: Position, token: int, work: _Work) -> bool:
-        """Whether the machine reads a token, and there was work left for that."""
+        """Whether the machine reads a token within the work that is left."""
         text, distinct = self._vocabulary.token_bytes[token], self._machine.distinct
         work.left -= work.byte * len(text)
         if work.left < 0:
@@ -143,7 +143,7 @@ class DoubtfulTokens:
         return bool(position.frame and self._machine.distinct.can_recur(position))
 
     def _alike(self, position: Position, names: list[bytes], work: _Work) -> NDArray[np.int32]:
-        """The tokens after which an unfinished item or name can still be an earlier one, or is refused as one."""
+        """The tokens after which an unfinished item or name can still repeat an earlier one, or is refused for that."""
         machine, words = self._machine, self._words
         here: list[int] = []
         ended: list[int] = []
@@ -179,8 +179,8 @@ class _Work:
     """The work of a mask.
 
     Attributes:
-        left: what may still be done.
-        byte: what reading a byte takes.
+        left: the work that may still be done.
+        byte: the work of reading a byte.
     """
 
     left: float

@@ -56,7 +56,7 @@ def all_atoms(frame: ObjectFrame) -> list[Atom]:
 
 
 class AnyDemands:
-    """What can be asked of the values of the members of an object, whichever atoms of its formulas hold for them.
+    """The demands that the formulas of an object can make on its members' values, whichever atoms hold.
 
     Args:
         frame: the object.
@@ -128,7 +128,7 @@ def most_for(frame: ObjectFrame, size: Callable[[str | None], int]) -> int | Non
             return size(formula[1]) if holds else 0
         if kind in _OF_ABSENCE:
             return 0 if holds else size(formula[1] if kind == "prop" else None)
-        # A bound on the number of members: only one from above holds without more of them.
+        # Of bounds on the number of members, only an upper bound holds without further members.
         return 0 if (kind == "maxp") == holds else None
 
     extras = [_largest([most(extra, holds) for holds in (True, False)]) for extra in frame.extras]

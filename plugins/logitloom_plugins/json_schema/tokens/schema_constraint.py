@@ -144,7 +144,7 @@ class SchemaConstraint(Constraint):
         return self.schema.accepts(state)
 
     def least_tokens(self, state: Hashable) -> int | None:
-        """The fewest tokens that write a short text with which the value is complete, or a bound if it is too long."""
+        """The fewest tokens that write a short text which completes the value; a bound if this text is too long."""
         if self.may_end(state):
             return 0
         found = self.schema.run(lambda at: self._masks.distances.least(at), state)
@@ -162,7 +162,7 @@ class SchemaConstraint(Constraint):
         return self.schema.run(lambda at: self._masks.allowed_within(at, most), state)
 
     def most_after(self, state: Hashable) -> int:
-        """An upper bound: the sum over the parts that are open, and the parts that a token can open in them.
+        """An upper bound: the sum of bounds for the open parts, and for the parts that a token can open in them.
 
         In a large schema it may be unknown in the first steps.
         """

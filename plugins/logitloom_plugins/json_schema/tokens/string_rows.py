@@ -274,7 +274,7 @@ class StringRows:
         return found
 
     def _allowed_rests(self, tables: StringTables, code: int, stack: Stack) -> tuple[Rests, bool]:
-        """The rests that may follow the closing quote, and whether they are all."""
+        """The rests that may follow the closing quote, and whether all such rests were found."""
         if code == DEAD:
             return (), True
         state, stack = self._machine.reader.applied(code, stack) if code < DEAD else (code, stack)

@@ -75,7 +75,7 @@ class TokenDistances:
         #: The text that was counted last, with the numbers for its ends. Completions of one mask often end alike.
         self._counted_before: tuple[bytes, list[int]] = b"", [0]
         self._least: dict[Position, int | None] = {}
-        #: Of the current mask, by all that makes a difference: the first position with a completion.
+        #: For the current mask: by the parts of a position that affect its completion, the first such position.
         self._alike: dict[tuple[int, Stack, Hashable], Position] = {}
 
     def least(self, position: Position) -> int | None:
@@ -137,7 +137,7 @@ class TokenDistances:
         return position.state in self.machine.numbering.tracked and self._completions.name_matters(position)
 
     def _first_alike(self, position: Position) -> Position:
-        """The first position of this mask that differs only in an unfinished name which makes no difference."""
+        """The first position of this mask that differs only in an unfinished name without effect on completions."""
         if position.state not in self.machine.numbering.tracked or self._completions.name_matters(position):
             return position
         return self._alike.setdefault((position.state, position.stack, position.items), position)
@@ -380,7 +380,7 @@ class _FoundDistances:
         self._many: NDArray[np.uint32] | None = None
 
     def add_first(self, node: int, needed: int) -> None:
-        """Add the tokens that end at a node, before all others."""
+        """Add the tokens that end at a node whose number of tokens is known beforehand."""
         self.known.add(node)
         self.add([node], needed)
 
@@ -415,7 +415,7 @@ class _FoundDistances:
 
 
 def _remembered(memory: dict[Key, Entry], key: Key, find: Callable[[Key], Entry]) -> Entry:
-    """The entry of a bounded memory, or what a function finds for its key."""
+    """The entry of a bounded memory for a key; a function makes an entry that is missing."""
     if key not in memory:
         found = find(key)
         if len(memory) > _MOST_REMEMBERED:

@@ -178,7 +178,7 @@ class TokenWalk:
                     self._ended(words, (context, stack), ends, following, entered)
                     continue
                 if isinstance(kind, GapState):
-                    # Where no word reaches the end of a gap, all its states have the codes of the state before it.
+                    # If no word reaches the end of a gap, all states of the gap have the codes of the state before it.
                     if kind.read + words.longest_below(node) <= most_blanks:
                         state = machine.numbering.number(kind.before)
                         sparse = known.get(state)
@@ -231,7 +231,7 @@ class TokenWalk:
                 break
             node, content_state, count = inside.pop()
             if narrow is not None and not narrow[content_state] and len(words.children(node)) > _SIBLINGS:
-                # Far from its bounds a string is walked as one without.
+                # A string that is far from its bounds is walked like a string without bounds.
                 if isinstance(context, TextContext) and content.is_far(count, self._longest):
                     wide.setdefault((context.unbounded, stack), []).append((node, content_state, 0))
                 else:

@@ -302,7 +302,7 @@ class Content:
         )
 
     def _farthest_with(self, ending: frozenset[Output]) -> int:
-        """The most characters to the nearest end with one of some outputs, from any state that leads to one."""
+        """The most characters to the nearest end with an output of ``ending``, from any state with such an end."""
         nearest = EndDistances(self.automaton, self.automaton.states, False, ending).nearest
         return int(nearest[nearest < FREE_FOREVER].max(initial=0))
 

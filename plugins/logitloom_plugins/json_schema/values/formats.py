@@ -127,7 +127,7 @@ IRREGULAR: Final = {
 
 #: The most characters for which the longest text of a format is found. All formats with a longest text are in ASCII.
 _MOST_CHARACTERS: Final = 64
-#: Of each format in ``_PATTERNS``, and of ``hostname``, what :func:`_as_numbers` makes of its automaton.
+#: The file with the results of :func:`_as_numbers` for the formats in ``_PATTERNS`` and for ``hostname``.
 _TABLES: Final = Path(__file__).with_name("format_tables.npz")
 
 
@@ -178,7 +178,7 @@ def write_tables(path: Path = _TABLES) -> None:
     """Write the file of tables. Needed after a pattern has changed.
 
     Args:
-        path: of the file; default: the one that :func:`format_automaton` reads.
+        path: the path of the file; default: the file that :func:`format_automaton` reads.
     """
     # The function takes the arrays by name beside an argument of another type, so ``Any``.
     tables: Mapping[str, Any] = {name: _as_numbers(dfa) for name, dfa in compiled_formats().items()}

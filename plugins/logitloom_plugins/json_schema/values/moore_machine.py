@@ -43,7 +43,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 _NARROW: Final = 20
 _LISTED: Final = 100
-#: ``[256]`` twice: which bytes may stand for themselves in a string, and which of them in a string of ASCII.
+#: Two arrays ``[256]``: which bytes may stand unescaped in a string, and which of them in a string of ASCII.
 UNESCAPED: Final = tuple(
     np.array([0x20 <= byte < most and byte not in b'"\\' for byte in range(256)]) for most in (0x100, 0x80)
 )
@@ -204,7 +204,7 @@ class MooreMachine(Dfa):
         return self.byte_class.tobytes()
 
     def columns(self, ascii_only: bool) -> Columns:
-        """The columns of bytes that may stand for themselves, or of those below 0x80."""
+        """The columns of the bytes that may stand unescaped in a string, or only of such bytes below 0x80."""
         return _columns(self._classes, ascii_only)
 
     def columns_of(self, read: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -264,7 +264,7 @@ class MooreMachine(Dfa):
         if known is None:
             found: set[int] = set()
             if high >= 0x80 and self._above_ascii[state] >= 0:
-                # Most states that are asked are such states, and each range takes many steps.
+                # Most calls are for such states, and to follow the bytes of a range takes many steps.
                 found, high = {self._above_ascii[state]}, 0x7F
             for sequence in byte_sequences(low, high):
                 states = {state}

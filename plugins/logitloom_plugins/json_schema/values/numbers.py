@@ -341,7 +341,7 @@ def _explored(
         start: the first state.
         step: from a state and a character to the next state, ``None`` if there is none.
         holds: whether a text may end in a state.
-        alphabet: the characters; of those in one entry the first stands for all.
+        alphabet: the characters; the first character of an entry stands for all characters of the entry.
         tracker: the budget.
     """
     number = {start: 0}

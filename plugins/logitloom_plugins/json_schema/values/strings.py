@@ -201,8 +201,8 @@ def content_of(
     """The content for some formulas over the atoms ``any fmt len pat``.
 
     Args:
-        formulas: the first is what must hold; bounds on the length that are part of it are counted.
-        output: from a function that says whether an atom holds to the output.
+        formulas: the first formula must hold; its bounds on the length are enforced by counting.
+        output: makes the output from a function that says whether an atom holds.
         tracker: the budget.
         plain: whether the automaton alone must decide, without counting beside it.
     """
@@ -367,7 +367,7 @@ def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMac
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     read = np.frombuffer(b"".join(texts), dtype=np.uint8)
     shared = _shared(read, lengths)
-    # Of each text the states after the bytes that it does not share with the text before are new, one after the other.
+    # Each text adds consecutive new states, one after each byte that it does not share with the text before.
     new = lengths - shared
     tracker.check_states(int(new.sum()) + 1)
     first = 1 + new.cumsum() - new

@@ -1,7 +1,7 @@
 """The automaton of the times of day of RFC 3339, made state by state: leap seconds only when there can be one.
 
-Second 60 comes only where it is 23:59 in UTC. So the automaton remembers the local time up to the offset, and then the
-only offset that fits.
+Second 60 comes only if the time in UTC is 23:59. So the automaton remembers the local time up to the offset, and then
+the only offset that fits.
 
 References:
     G. Klyne, C. Newman, "Date and Time on the Internet: Timestamps", RFC 3339, 2002, section 5.6 and appendix D.
@@ -95,7 +95,7 @@ def times_of_day() -> Dfa:
     step(before_second, digits[6], six)
     step(six, digits[0], sixty)
     for states in (sixty, _fraction(table, sixty)):
-        # One to the west is what the local time lacks to 23:59; one to the east is a minute more than the local time.
+        # An offset to the west is the time left to 23:59; an offset to the east is the local time plus one minute.
         step(states, _WEST, left[::-1])
         step(states, _EAST, np.roll(left, -1))
         step(states[-1], _UTC, end)

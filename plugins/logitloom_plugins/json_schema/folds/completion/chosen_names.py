@@ -1,8 +1,8 @@
-"""The names that completions choose where no name may come twice in an object, and the names that make no difference.
+"""The names that completions choose in objects in which no name may come twice, and the names that do not affect them.
 
-A completion writes the first name of a list that has not come. A name outside these lists makes no difference to the
-text after the name. An unfinished name that can become neither a listed name nor a name that has come is completed like
-any other such name in the same state of the name automaton.
+A completion writes the first name of a list that the object does not have yet. A name outside these lists does not
+affect the text after the name. An unfinished name that can become neither a listed name nor a name that has come is
+completed like any other such name in the same state of the name automaton.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_NEEDED: Final = 1 << 8
 
 
 def chosen_of(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str]) -> frozenset[str]:
-    """The names, of those that have come in an object, which make a difference to a completion from a name on."""
+    """The names already in an object that affect which further names a completion chooses."""
     if not frame.tracked or not names:
         return frozenset()
     chosen = _chosen(texts, frame, len(names) + most_needed(frame))
@@ -48,7 +48,7 @@ def can_be_chosen(texts: LocalTexts, context: NameContext, names: Iterable[str],
 
 
 def _chosen(texts: LocalTexts, frame: ObjectFrame, needed: int) -> frozenset[bytes] | None:
-    """All names that completions of an object may choose; ``None`` if they are many.
+    """All names that completions of an object may choose; ``None`` if ``needed`` is large.
 
     Args:
         texts: the short texts of states.

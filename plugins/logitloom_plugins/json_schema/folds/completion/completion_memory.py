@@ -53,7 +53,7 @@ Result = TypeVar("Result")
 
 
 class WorkSpent(Exception):
-    """The work for a position exceeds what is left for it."""
+    """The work for a position exceeds its limit."""
 
 
 class Taken(NamedTuple):
@@ -119,14 +119,14 @@ class CompletionMemory:
         """Forget all texts, which changes no result."""
         #: Short values by constraint. Values of a recursive schema are made from smaller ones.
         self.values = LeastSolution()
-        #: The texts that end a string, an object or an array, by the place that was reached in it.
+        #: The texts that end a string, an object or an array, by the place within it from which they go on.
         self.rests: dict[Hashable, Texts] = {}
         #: Rests of contents.
         self.contents: dict[Hashable, list[bytes]] = {}
-        #: Members by name and by what is asked of their values.
+        #: Members by name and by the formula that their values must satisfy.
         self.members: dict[tuple[str, Formula], bytes] = {}
-        #: By the hard atoms of an object and the names that are counted elsewhere: per part of a formula a lower bound
-        #: on the bytes of the members that the part requires, and the names of which it requires one.
+        #: For the hard atoms of an object and the names that are counted elsewhere: by part of a formula a lower bound
+        #: on the bytes of the members that the part requires, and names of which the part requires at least one.
         self.needed: dict[tuple[ObjectPlan, frozenset[str]], dict[Formula, tuple[int, frozenset[str]]]] = {}
         #: A lower bound on the bytes of the items that an array still needs.
         self.items_needed: dict[ArrayFrame, int] = {}
@@ -134,7 +134,8 @@ class CompletionMemory:
         self.shortest_members: dict[ObjectPlan, int] = {}
         #: The names that completions of an object choose, by what is asked of the object, as of :mod:`.chosen_names`.
         self.chosen_names: dict[Hashable, frozenset[bytes]] = {}
-        #: Short objects or arrays that differ, with their canonical texts, by frame and by the depth of what differs.
+        #: Different short objects or arrays with their canonical texts, by frame and by the depth to which nested
+        #: values may differ.
         self.varied: dict[tuple[Frame, int], list[tuple[bytes, Canonical]]] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self.nearest: dict[Content, NearestEnds | None] = {}
@@ -166,7 +167,7 @@ class CompletionMemory:
         """Check the work for an entry that is being found.
 
         Raises:
-            WorkSpent: if that is too much. Entries from which another one is made are not bounded.
+            WorkSpent: if this work exceeds the limit. The work for an entry that another entry needs is not limited.
         """
         if self._within == 1 and not self._is_counted and self.work + work > self.most:
             raise WorkSpent

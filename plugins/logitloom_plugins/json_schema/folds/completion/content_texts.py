@@ -55,10 +55,10 @@ class ContentTexts:
 
         Args:
             keys: the key automaton of the object.
-            content_state: its state after what has been written of the name.
+            content_state: the state of the key automaton after the written part of the name.
             label: the label.
             taken: the names that must not come again.
-            already: what has been written of the name.
+            already: the written part of the name.
         """
         if not keys.bit[label] & keys.below[content_state]:
             return None
@@ -90,7 +90,7 @@ class ContentTexts:
         Args:
             about: equal for equal contents.
             content: the content.
-            begun: the state of its automaton, and the characters so far.
+            begun: the state of its automaton, and the number of characters so far.
             label: the output that is asked for.
             tries: how many rests are wanted, and how many paths to one state are followed.
             bit: the bit of the label, if the contents are names.

@@ -106,7 +106,7 @@ class DifferentItems:
         return any(not frame.only_hard or frame.length < frame.plan.least for frame in frames)
 
     def alike(self, position: Position) -> Hashable | None:
-        """What of the items so far makes a difference to the completion where further items come; ``None`` for all.
+        """A key of all by which the earlier items affect a completion with further items; ``None`` if not known.
 
         Further items are chosen from a list. Earlier items that are not in the list make no difference. Nor do the
         characters of a string that can become neither an earlier item nor one of the list.
@@ -130,12 +130,12 @@ class DifferentItems:
         return before & values, phase, text[:1], len(frames)
 
     def _may_become(self, value: bytes, frames: list[Linked[Container]], text: bytes) -> bool:
-        """Whether an item that has begun may become a value that is listed.
+        """Whether an unfinished item may become a given value of the list of further items.
 
         Args:
-            value: its canonical text.
+            value: the canonical text of the value.
             frames: the open arrays and objects, the innermost first; the last one is the array of the item.
-            text: what has been read of a string, a number or a literal in the innermost one.
+            text: the part of a string, a number or a literal that has been read in the innermost of these.
         """
         for frame in frames[-2::-1]:
             (kind, content), container = self._values.values[value], frame.entry
@@ -192,7 +192,7 @@ class DifferentItems:
         machine = self._machine
         queue = [(0, b"", b"", self._complete(position, None) or b"", position)]
         seen: set[Hashable] = set()
-        # Bytes that are tried count separately: they do not end the search.
+        # The work of trying bytes is counted in ``tries``, because it does not end the search.
         work, tries = 0, 0
         while queue and work < _MOST_READ:
             _, _, text, ahead, at = heapq.heappop(queue)
@@ -263,7 +263,7 @@ class DifferentItems:
     def _is_complete_after(self, position: Position, text: bytes | None) -> bool:
         """Whether a text ends the whole value, and no item in it repeats."""
         if text is not None and _is_flat(position.items, text):
-            # All strings, numbers and literals that follow were chosen to differ from those before.
+            # The completion has chosen all further strings, numbers and literals to differ from the earlier items.
             return True
         end = None if text is None else self._machine.read(position, text, can_end=False)
         return end is not None and self._machine.ends(end)

@@ -46,7 +46,7 @@ class LocalTexts:
         grammar: which moves states have outside strings.
         strings: which moves states have inside strings.
         memory: what was found.
-        specialised: by type of state the function that finds its jumps.
+        specialised: for each type of state the function that finds the jumps of such states.
         least: a lower bound on the bytes from a state on, as :func:`.bytes_from`.
     """
 
@@ -119,7 +119,7 @@ class LocalTexts:
 
 
 class BegunText(NamedTuple):
-    """A text that ends what is open, or the beginning of such a text; compares in the order of the search.
+    """A text that ends what is open, or the beginning of such a text; the texts compare in the order of the search.
 
     Attributes:
         bound: a lower bound on the bytes of the text that ends what is open.

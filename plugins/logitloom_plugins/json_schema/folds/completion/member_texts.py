@@ -69,7 +69,7 @@ class _Coming(NamedTuple):
         begin: its text up to the value.
         member: the member.
         names: the names that must not come after the member.
-        items: the items before it that must not come again.
+        items: the earlier items that must not come again.
         values: finds short values of it by truth vector.
         omitted: the frame if neither the member nor any member before it comes; ``None`` if some member must come.
     """
@@ -83,8 +83,8 @@ class _Coming(NamedTuple):
     omitted: Frame | None = None
 
 
-#: A text in the order in which texts are looked at: a lower bound on its bytes, the text, a number that no other has,
-#: and a place, a member whose value comes, or a function that finds the place.
+#: An entry of the queue: a lower bound on the bytes of a text, the beginning of the text, a unique number, and the
+#: place after the beginning, the member whose value comes next, or a function that finds the place.
 _Begun = tuple[int, bytes, int, _Place | _Coming | Callable[[], _Place | None]]
 
 
@@ -118,7 +118,7 @@ class _Queue:
         start: where the search begins.
 
     Attributes:
-        work: the work of adding texts. A member counts when it is added, too, because there may be many.
+        work: the work of adding texts. Adding a member counts, too, because there may be many members.
     """
 
     def __init__(self, texts: LocalTexts, start: _Place) -> None:
@@ -133,7 +133,7 @@ class _Queue:
     def add_members(self, bound: int, text: bytes, place: _Place) -> None:
         """Add the members that may come next."""
         needed, comma = None, b"," if place.phase == "next" else b""
-        # The first member is counted with a comma that it does not need.
+        # The bound includes a comma before each member, which the first member does not need.
         bound -= not comma
         for coming in _members(self._texts, place):
             longer = text + comma + coming.begin
@@ -167,7 +167,7 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
     sought = _reachable_ends(texts, start.frame)
     queue = _Queue(texts, start)
     seen: set[Hashable] = set()
-    # Finding out where members lead counts separately: it does not end the search.
+    # The work of finding the places after members is counted in ``led``, because it does not end the search.
     led, weight = 0, MEMBER + _parts_of(start.frame)
     while queue.waiting and queue.work < MOST_SEARCHED:
         texts.memory.check(queue.work + led)
@@ -178,7 +178,7 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
                 queue.add_values(bound, text, place)
             continue
         if not isinstance(place, _Place):
-            # Where a member leads is found for the few members that come first. The bound there may be larger.
+            # The place after a member is found when the member is the first in the queue. Its bound may be larger.
             reached = place()
             led += weight
             if reached is None:

@@ -53,7 +53,7 @@ class NearestEnds:
         self._listed = self._by_state() if len(content.found) >= _FEW else None
         self._distances: dict[Output, NDArray[np.int32]] = {}
         self._ways: dict[Output, tuple[bytes, Sequence[int]]] = {}
-        #: Where the outputs are listed: the byte that leads nearer to an output from a state, and the state after it.
+        #: If outputs are listed: the byte that leads nearer to an output from a state, and the state after the byte.
         self._steps: dict[tuple[int, Output], tuple[int, int]] = {}
 
     def outputs(self, state: int, count: int) -> Sequence[Output] | None:
@@ -155,7 +155,7 @@ def text_to_end(content: Content, columns: Sequence[tuple[int, int]], state: int
     Args:
         content: the content, which counts characters.
         columns: as of :class:`NearestEnds`.
-        state, count: the state of its automaton, and the characters so far.
+        state, count: the state of its automaton, and the number of characters so far.
     """
     way = content.way_to_end(state, count)
     if way is None or way[0] > _MOST_WRITTEN:

@@ -129,7 +129,7 @@ class PartTexts:
     # --- objects and arrays -----------------------------------------------------------------------------------------
 
     def required_texts(self, frame: Frame) -> list[bytes] | None:
-        """The texts of the members that an object still needs, or the items of an array whose open formula counts them.
+        """The texts of the members that an object still needs, or of the items that an open ``contains`` still needs.
 
         ``None`` if they are not known.
         """
@@ -177,7 +177,7 @@ class PartTexts:
         Args:
             frame: the object or array.
             most: the most members.
-            check: a function that is called for each frame. If it raises, the next call goes on from there.
+            check: a function that is called for each frame. If it raises, the next call goes on with the same frame.
 
         Raises:
             BudgetExceeded: if there are more than ``most`` members, or if it takes too long.
@@ -206,8 +206,8 @@ class PartTexts:
 
         Args:
             frame: an object in which no name may come twice.
-            names: a larger number than that of the names that may have come. Whichever names have come, a completion
-                chooses another name.
+            names: more than the number of names that the object can already have. Whichever names these are, a
+                completion chooses another name.
             check: a function that is called for each label of which nothing is known. It may raise.
 
         Raises:

@@ -1,10 +1,10 @@
 """The completions of positions: the text of the state, and the texts of what is open around it.
 
 A completion is a function of the position alone. After the first bytes of a completion have been written, the rest is
-the completion of the new position. So the number of tokens in a completion is a bound that counts down. A completion is
-a shortest text in bytes with four exceptions: an object without alternatives is written with exactly its required
-members; strings prefer characters that need no escape; strings with bounds on their length have the fewest characters;
-and items that must be different are chosen one after another.
+the completion of the new position. So the number of tokens of a completion is a bound that decreases while the
+completion is written. A completion is a shortest text in bytes with four exceptions: an object without alternatives is
+written with exactly its required members; strings prefer characters that need no escape; strings with bounds on their
+length have the fewest characters; and items that must be different are chosen one after another.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _WRITTEN: Final = 2
 #: The truth vectors of the whole value.
 _WHOLE: Final[Collection[TruthVector]] = ((),)
 
-#: By type of state the function that finds its jumps; for the other types there is a search through the moves.
+#: For each type of state the function that finds the jumps of such states. For other types the moves are searched.
 SPECIALISED: Final[Mapping[type[State], Specialised]] = {
     ArrayState: container_jumps,
     EscapeState: escape_jumps,
@@ -75,7 +75,7 @@ class Completions:
 
     Args:
         machine: the pushdown automaton of the schema.
-        specialised: by type of state the function that finds its jumps.
+        specialised: for each type of state the function that finds the jumps of such states.
 
     Attributes:
         memory: the texts that completions are made from. Too many texts clear the memory, which changes no result.
@@ -208,7 +208,7 @@ class Completions:
         return found
 
     def _joined(self, texts: Texts, stack: Stack, items: tuple[Canonical, ...]) -> tuple[bytes, bytes] | None:
-        """Of texts by truth vector the text that is shortest together with its completion, and this completion."""
+        """Among texts by truth vector the text that is shortest together with its completion, and this completion."""
         if stack is None:
             return None if () not in texts else (texts[()], b"")
         states = stack.entry.back.states

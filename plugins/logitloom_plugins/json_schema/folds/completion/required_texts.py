@@ -30,9 +30,9 @@ __all__ = [
     "required_members",
 ]
 
-#: From this number of required items on, the items are not searched for one by one.
+#: If an array requires at least so many items, no search looks for the items one by one.
 _MANY_ITEMS: Final = 64
-#: Of a formula that counts items: its entry in truth vectors, and the least and the largest number of items that match.
+#: A formula that counts items: its index in truth vectors, and the least and the largest number of matching items.
 _Count = tuple[int, int, int | None]
 #: The first elements of formulas that may require a member.
 _ASKING: Final = frozenset(("req", "|", "1", "&"))
@@ -101,10 +101,10 @@ def required_items(texts: LocalTexts, frame: ArrayFrame, earlier: tuple[Canonica
 
 
 def _different_items(texts: LocalTexts, frame: ArrayFrame, earlier: tuple[Canonical, ...]) -> list[bytes] | None:
-    """:func:`required_items` where all items must be different, and all that may come are alike.
+    """:func:`required_items` for an array whose items must all be different, and whose further items are alike.
 
-    Each item is the first value of a list that has not come, so the remaining items stay the same after one of them has
-    come.
+    Each item is the first value of a list that is not in the array yet, so the remaining items stay the same after one
+    of them has been written.
     """
     more, one = frame.plan.least - frame.length, item(frame)
     if more <= 0 or one is None or not frame.only_hard or frame.length < frame.plan.varied:
@@ -234,7 +234,7 @@ def bytes_from(texts: LocalTexts, state: State) -> int:
         return max(bytes_needed(texts, frame) - counted, 0) + 3
     if not isinstance(state, ObjectState | ArrayState):
         return 1
-    # The first member is counted with a comma that it may not need.
+    # The bound includes a comma before each member, which the first member may not need.
     return max(bytes_needed(texts, state.frame) - (state.phase != "next"), 0) + 1
 
 
@@ -273,8 +273,8 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
         return min([least for least, _ in _least_for_parts(texts, plan, formula[1], counted)])
     if operator != "&":
         return 0
-    # The names that parts of the conjunction require directly are all different. Other parts may require equal names:
-    # of these parts so many are added up that have no name in common.
+    # The names that parts of the conjunction require directly are all different. Other parts may require equal names,
+    # so only parts that have no name in common are added up.
     direct = [part for part in formula[1] if part[0] == "req"]
     largest, together = 0, sum([_least_for(texts, plan, part, counted) for part in direct])
     names = {part[1] for part in direct}

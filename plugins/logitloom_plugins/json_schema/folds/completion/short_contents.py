@@ -47,7 +47,7 @@ def several(
 
     Args:
         content: the content.
-        content_state, count: the state of its automaton, and the characters so far.
+        content_state, count: the state of its automaton, and the number of characters so far.
         visits: how many paths to one state are followed.
         most: with a label the number of contents that are found.
         alive: whether a state of the automaton can lead to an end; ``None``: the content decides.

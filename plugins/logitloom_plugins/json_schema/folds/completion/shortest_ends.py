@@ -37,7 +37,7 @@ from logitloom_plugins.json_schema.grammar.states import (
 
 __all__ = ["shortest_ends"]
 
-#: The most states after texts that one search looks at.
+#: The most states that one search visits.
 _MOST_REACHED: Final = 1 << 14
 #: The first state of a text, and what must not come again in it.
 _Begun = tuple[State, Taken]
@@ -66,7 +66,7 @@ class _ReachedText(NamedTuple):
 
 
 class _TextSearch:
-    """The texts that have been reached, and the texts that wait for the end of a value which they have entered."""
+    """The texts that a search has reached. A text that has entered a value waits for the ends of this value."""
 
     def __init__(self) -> None:
         self.ends: dict[_Begun, Texts] = {}
@@ -142,7 +142,7 @@ def shortest_ends(
         if at is None:
             search.end(reached)
             continue
-        # As many ways to a state are followed as there are names that must not come again, and one more.
+        # If ``n`` names must not come again, ``n + 1`` ways to a state are followed.
         place = begun, at, now._replace(written=b"")
         seen[place] += 1
         if seen[place] > 1 + len(now.names):

@@ -28,7 +28,7 @@ def number_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
 
 
 def text_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
-    """The jumps of a string between two characters, its quote included; of a name, and what follows in its object."""
+    """The jumps to the end of a string, closing quote included; after a name they lead on to its colon."""
     assert isinstance(state, TextState)
     context, contents = state.context, texts.contents
     if isinstance(context, NameContext):

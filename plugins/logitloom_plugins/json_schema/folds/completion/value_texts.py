@@ -131,9 +131,9 @@ def _demands_within(texts: LocalTexts, frame: Frame) -> Iterator[ValueConstraint
 
 
 def _shortest_listed(formulas: tuple[Formula, ...]) -> bytes | None:
-    """The shortest string of lists that are all that formulas ask for; ``None`` if they ask for anything else.
+    """The shortest string in the lists of allowed values; ``None`` if the formulas demand anything else.
 
-    Of a list, such as the value of ``const``, no automaton is needed.
+    A list, such as the value of ``const``, needs no automaton.
     """
     texts = only_listed(formulas[0], "any") if len(formulas) == 1 else None
     encoded = [text.encode() for text in texts or () if encodable(text)]
@@ -154,7 +154,7 @@ def contents_of(
 
 
 def other_values(texts: LocalTexts, demand: ValueConstraint, items: tuple[Canonical, ...]) -> Texts:
-    """By truth vector a short value that is none of some others."""
+    """For each truth vector a short value that is not among the given items."""
     taken, found = frozenset(items), Texts()
     for truth, text, value in values_in_order(texts, demand, 1 << len(items).bit_length()):
         if value not in taken and truth not in found:
@@ -171,7 +171,7 @@ def values_in_order(
     """Short values with their truth vectors: the shortest per vector, literals, ``tries`` strings and numbers, others.
 
     Objects and arrays differ in one member or item, which may be an object or array down to a depth. The list of these
-    objects and arrays is always the same, so the first value that has not come stays the first.
+    objects and arrays is always the same, so the first unused value stays the first until it is used.
     """
     for truth, text in short_values(texts, demand).items():
         yield truth, text, canonical(text)
