@@ -25,6 +25,7 @@ def gpu() -> ModuleType:
     return module
 
 
+@pytest.mark.exhaustive
 def test_every_part_measures_or_says_why_not(
     gpu: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
