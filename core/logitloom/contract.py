@@ -1,4 +1,4 @@
-"""The contract of constraints: which token may come next.
+"""The contract of constraints: :class:`Constraint` over tokens, and :class:`ByteAutomaton` over bytes.
 
 A constraint is an immutable value over one vocabulary. Everything that deals with constraints (the processor base,
 combinators, forced tokens, decoding loops, engine adapters, the conformance kit) uses the methods of

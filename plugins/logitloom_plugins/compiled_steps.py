@@ -1,4 +1,4 @@
-"""A step as one compiled function, for array libraries that would compile each operation for each shape and keep it."""
+"""A processor's step as one compiled function, for libraries that compile and keep each operation for each shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a chain: segments that a step runs one after the other.
+"""The segments of a chain, which a step runs one after the other; :mod:`.planning` makes them.
 
 A segment runs some neighbouring processors. A segment may have a shorter way, and always has the long way for logits on
 which the shorter way does not work.

@@ -1,4 +1,4 @@
-"""How a chain is planned: which of its processors take a shorter way together."""
+"""Planning a chain: which neighbouring processors form a segment with a shorter way."""
 
 from __future__ import annotations
 

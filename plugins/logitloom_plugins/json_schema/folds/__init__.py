@@ -1,1 +1,1 @@
-"""Questions about texts, each answered over the moves of states: bytes, reading, completion, distinct items."""
+"""Folds over the moves of states, each for one question about texts: bytes, reading, completion, distinct items."""

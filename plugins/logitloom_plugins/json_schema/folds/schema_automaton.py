@@ -1,4 +1,4 @@
-"""The texts of a schema as an automaton over bytes, whose states are configurations."""
+"""The automaton of :mod:`.machine` as a :class:`~logitloom.constraints.ByteAutomaton`, whose states hold the stack."""
 
 from __future__ import annotations
 

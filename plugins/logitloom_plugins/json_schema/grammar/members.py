@@ -1,4 +1,4 @@
-"""Constraints on the members of objects and arrays that are read from left to right.
+"""The common part of :mod:`.objects` and :mod:`.arrays`: constraints on members that are read from left to right.
 
 A frame is an open object or array, with *hard* atoms, which must hold, and a *soft* formula of atoms whose truth is
 still unknown (from ``oneOf``, ``not``, ``contains``, ...). The value of a member must satisfy the subschemas of the

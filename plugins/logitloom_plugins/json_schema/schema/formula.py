@@ -1,4 +1,4 @@
-"""Boolean formulas over atoms: hashable tuples, simplified as they are made.
+"""Boolean formulas over atoms (demands of single keywords): hashable tuples, simplified as they are made.
 
 ``True``, ``False``, ``("&", parts)``, ``("|", parts)``, ``("1", parts)`` (exactly one), ``("!", part)``, and selections
 (:class:`Selection`); every other tuple is an atom.

@@ -1,7 +1,6 @@
-"""The keywords of a schema together, as one formula over atoms per type of JSON value.
+"""The demands of all keywords of a schema, combined into one formula over atoms per type of JSON value.
 
 The demands of single keywords are in :mod:`.assertions` and :mod:`.evaluated`; combinations such as ``anyOf`` are here.
-
 
 A node's formula for strings speaks of strings only: ``("len", 1, None)``, ``("pat", "^a")``, ``("fmt", "date")``,
 ``("any", texts)``; for numbers of ``int ge gt le lt mult eq``; for arrays of ``item rest contains mini maxi unique``;
