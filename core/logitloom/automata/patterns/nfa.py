@@ -3,7 +3,8 @@
 Every character set of the tree becomes a position. ``first`` are the positions that a text may begin with,
 ``follow[p]`` the positions that may come after ``p``. Position 0 stands for the end of the text. Counted repeats are
 expanded as ``x(x(x)?)?``, which keeps the sets small and most patterns deterministic. Only the first copy of a repeated
-part is built. What belongs to a position of a later copy is computed from the first copy when it is asked for.
+part is built, except for a few copies of a single character. The set of a position of a later copy is computed from the
+first copy when it is asked for.
 
 References:
     V. M. Glushkov, "The abstract theory of automata", 1961.
