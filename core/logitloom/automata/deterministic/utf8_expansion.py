@@ -79,8 +79,10 @@ class Utf8Expansion:
     def prepare(self, states: NDArray[np.int32]) -> None:
         """Fill the rows of the given states and of the blocks that they lead to."""
         # A walk visits a small number of states, some of them hundreds of times.
-        distinct = {*states.tolist()} if len(states) < _FEW else np.unique(states[~self.ready[states]]).tolist()
-        missing = sorted([state for state in distinct if not self.ready[state]])
+        if len(states) < _FEW:
+            missing = sorted([state for state in {*states.tolist()} if not self.ready[state]])
+        else:
+            missing = np.unique(states[~self.ready[states]]).tolist()
         if missing and missing[-1] >= len(self.characters):
             # A state inside a block that is not filled. The caller got it elsewhere, for instance from a file.
             self.filled_table()

@@ -37,8 +37,7 @@ def compiled_positions(
         The positions of the tokens in ``Trie.order``, in no order, and the pairs of :attr:`.level_walk.Walked.left`.
     """
     pairs, notes = ARRAYS.of(trie.nodes, len(trie.order))
-    pairs[: len(begun)] = begun
-    at, _ = _walk(kernels, trie, table, len(begun), pairs, notes)
+    at, _ = _walk(kernels, trie, table, begun, pairs, notes)
     listed, marked = notes
     positions = listed[: at.found].copy() if at.found <= len(listed) else marked.view(bool).nonzero()[0]
     return positions, pairs[at.special :].tolist()
@@ -54,34 +53,26 @@ def compiled_set(
     size: int,
 ) -> tuple[TokenSet, int]:
     """The token set of a state, with further ids as in :func:`.level_walk.walked_set`, and the cost in nodes."""
-    room = ARRAYS.borrowed()
-    try:
-        pairs, notes = room.of(trie.nodes, len(trie.order))
-        pairs[0] = 0, state
-        # A loop that meets a row that is not filled ends, and begins again with the row.
-        table.fill(pairs[:1, 1])
-        at, visited = _walk(kernels, trie, table, 1, pairs, notes)
+    with ARRAYS.room(trie.nodes, len(trie.order)) as (pairs, notes):
+        at, visited = _walk(kernels, trie, table, [(0, state)], pairs, notes)
         return TokenSet(*kernels.collect(notes, trie.order, at.found, free, textless, size)), visited + _SETUP
-    finally:
-        ARRAYS.returned(room)
 
 
 def _walk(
     kernels: AutomatonKernels,
     trie: Trie,
     table: WalkTable,
-    begun: int,
+    begun: list[tuple[int, int]],
     pairs: NDArray[np.int32],
     notes: Notes,
 ) -> tuple[WalkProgress, int]:
-    """Walk from the first ``begun`` pairs until nothing is left, or only what the table leaves to the caller.
-
-    Returns:
-        How far the walk is, and the number of visited nodes.
-    """
-    at, paths, limit, visited = WalkProgress(0, begun, 0, len(pairs), 0), NO_PATHS, SHORT, 0
+    """Walk until nothing is left, or only what the table leaves to the caller; and the number of visited nodes."""
+    pairs[: len(begun)] = begun
+    at, paths, limit, visited = WalkProgress(0, len(begun), 0, len(pairs), 0), NO_PATHS, SHORT, 0
     if table.has_paths:
         paths, limit = table.paths(trie), ENDLESS
+    # A loop that meets a row that is not filled ends, and begins again with the row.
+    table.fill(pairs[: len(begun), 1])
     while (automaton := table.automaton) is not None:
         at = kernels.walk(automaton, trie.records, trie.byte, paths, pairs, notes, at, limit)
         table.reads(pairs[: at.end, 1])
@@ -100,8 +91,9 @@ def _walk(
             table.fill(pairs[: at.waiting, 1])
             at = at._replace(begin=0, end=at.waiting, waiting=0)
             continue
-        nodes, entries = pairs[at.special :].T
-        reached = table.computed(-2 - entries, bytes_at(trie, nodes)) if at.special < len(pairs) else None
+        left = pairs[at.special :]
+        nodes = left[:, 0]
+        reached = table.computed(-2 - left[:, 1], bytes_at(trie, nodes)) if len(left) else None
         if reached is None:
             return at, visited + at.end
         further = int((trie.last.take(nodes) - trie.own.take(nodes)).sum(where=reached >= 0))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -11,14 +13,14 @@ from numpy.typing import NDArray
 from logitloom.automata.array_ranges import members
 from logitloom.automata.automaton_kernels import Notes
 
-__all__ = ["ARRAYS", "WalkRoom", "note"]
+__all__ = ["ARRAYS", "note"]
 
 
 #: A walk lists at most this number of tokens. With more tokens, marking them is faster than sorting a list.
 _LISTED: Final = 1024
 
 
-class WalkRoom:
+class _Room:
     """The arrays of one walk, as large as the largest trie so far requires."""
 
     def __init__(self) -> None:
@@ -41,22 +43,22 @@ class _WalkArrays(threading.local):
 
     def __init__(self) -> None:
         #: The arrays for the next walk; ``None`` while a walk uses them, and after an interrupted walk.
-        self._spare: WalkRoom | None = None
+        self._spare: _Room | None = None
 
     def of(self, nodes: int, tokens: int) -> tuple[NDArray[np.int32], Notes]:
         """Arrays for a trie with the given numbers of nodes and tokens; the next walk of the thread overwrites them."""
         if self._spare is None:
-            self._spare = WalkRoom()
+            self._spare = _Room()
         return self._spare.of(nodes, tokens)
 
-    def borrowed(self) -> WalkRoom:
-        """Arrays for a walk; until they are returned, other walks of the thread use other arrays."""
-        used, self._spare = self._spare or WalkRoom(), None
-        return used
-
-    def returned(self, room: WalkRoom) -> None:
-        """Keep the arrays of a walk for the next walk."""
-        self._spare = room
+    @contextmanager
+    def room(self, nodes: int, tokens: int) -> Iterator[tuple[NDArray[np.int32], Notes]]:
+        """Like :meth:`of`, but walks that begin inside the ``with`` block use other arrays."""
+        used, self._spare = self._spare or _Room(), None
+        try:
+            yield used.of(nodes, tokens)
+        finally:
+            self._spare = used
 
 
 ARRAYS: Final = _WalkArrays()
