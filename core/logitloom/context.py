@@ -355,12 +355,14 @@ def padded(rows: Any) -> np.ndarray[Any, np.dtype[np.int32]]:
     """
     if isinstance(rows, np.ndarray):
         return np.ascontiguousarray(rows if rows.ndim == 2 else rows[:, None], dtype=np.int32)
-    lists = [row.tolist() if hasattr(row, "tolist") else row for row in rows]
-    lists = [row if hasattr(row, "__len__") and not isinstance(row, str) else [row] for row in lists]
-    width = max((len(row) for row in lists), default=0)
+    lists = []
+    for row in rows:
+        values = row.tolist() if hasattr(row, "tolist") else row
+        lists.append(values if hasattr(values, "__len__") and not isinstance(values, str) else [values])
+    width = max(map(len, lists), default=0)
     if width == 1:  # the usual step
         with suppress(TypeError, OverflowError):  # told below
-            return np.fromiter((operator.index(row[0]) if row else -1 for row in lists), np.int32, len(lists))[:, None]
+            return np.array([operator.index(row[0]) if row else -1 for row in lists], dtype=np.int32)[:, None]
     out = np.full((len(lists), width), -1, dtype=np.int32)
     for i, row in enumerate(lists):
         try:

@@ -114,6 +114,8 @@ class Chain:
             fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
         self._fresh = tuple(fresh)
+        #: Whether a processor may compute with logits; constraints only forbid tokens.
+        self._computes = any(link.declared("stage") != "constraint" for link in links)
         self._inits: tuple[Callable[[Context], Any], ...] = tuple(
             found.get("init_state") or _stateless for found in hooks
         )
@@ -373,7 +375,7 @@ class Chain:
         plan = self._plan
         if plan is not self._whole and (context.compiled or not context.backend.has_values(logits)):
             plan = self._whole
-        if isinstance(logits, np.ndarray):
+        if self._computes and isinstance(logits, np.ndarray):
             logits, after = _run_on_numpy(plan, logits, states, context)
         else:
             logits, after = plan.run(logits, states, context)

@@ -208,8 +208,9 @@ class ConstraintProcessor(Processor):
             dead = [row for row, node in enumerate(reached) if node.state == memory.dead]
             if dead:
                 raise self._illegal(dead, memory, state, context)
-            others = iter(memory.masks([node for row, node in enumerate(reached) if row not in within]))
-            rows = [within.get(row) or next(others) for row in range(len(reached))]
+            new = [row for row, mask in enumerate(rows) if mask is None]
+            for row, mask in zip(new, memory.masks([reached[row] for row in new]), strict=True):
+                rows[row] = mask
         if context.tokens is not None:
             state = self._packed([node.state for node in reached], memory, backend)
         if not backend.on_host:

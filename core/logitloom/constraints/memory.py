@@ -150,9 +150,11 @@ class ConstraintMemory:
             # On devices the two special states are the last rows of the tables.
             rows = (self.constraint.states or 0) + 2
             state = state - rows if state >= rows - 2 else state
-        if state not in self._nodes:
+        known = self._nodes.get(state)
+        if known is None:
             self._memory.note()
-        return self._nodes.setdefault(state, StateNode(state))
+            known = self._nodes.setdefault(state, StateNode(state))
+        return known
 
     def reach(self, states: Sequence[Any], tokens: Sequence[Sequence[int]] | None) -> list[StateNode]:
         """Per row the node of its state after its tokens (negative tokens stand for nothing)."""

@@ -132,10 +132,12 @@ def row_count(state: State) -> int | None:
     # Asked at every step, so without the paths of "leaves", and without a call for each part.
     parts = [state]
     for part in parts:
-        if isinstance(part, dict):
-            parts += part.values()
-        elif isinstance(part, tuple) and not isinstance(part, Rows):
+        if isinstance(part, Rows):
+            return len(part)
+        if isinstance(part, tuple):
             parts += part
+        elif isinstance(part, dict):
+            parts += part.values()
         else:
             return _leaf_rows(part)
     return None

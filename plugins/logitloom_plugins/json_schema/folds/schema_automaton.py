@@ -124,7 +124,9 @@ class SchemaAutomaton(ByteAutomaton):
                 self.forget()
             fresh, self._fresh, self._visiting = self._fresh, False, True
             try:
-                position = self.position(cast("Configuration", state))
+                owner, position = state.position  # type: ignore[attr-defined]
+                if owner is not self.machine:
+                    position = self.position(cast("Configuration", state))
                 found = read(position, *arguments)
             except (BudgetExceeded, RecursionError) as error:
                 if fresh or isinstance(error, RecursionError):
