@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import MASK, Array, Context, Processor, option
+from logitloom import MASK, Array, Backend, Context, Processor, option
 from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.compiled_steps import as_one_function
 
@@ -53,21 +53,33 @@ def forbid_repeated(logits: Array, n: int, context: Context, within: Array | Non
         context: with the history.
         within: ``[rows] int32``: only the n-grams of so many first tokens count; default: of all.
     """
-    backend, xp = context.backend, context.backend.xp
-    sequence, length, ahead = context.sequence, context.length, n - 1
+    sequence, backend = context.sequence, context.backend
     assert sequence is not None
-    assert length is not None
-    capacity = sequence.shape[1]
-    if capacity < n:
+    if sequence.shape[1] < n:
         return logits
+    history = [sequence, context.length] if within is None else [sequence, context.length, within]
+    memory = None if context.compiled else backend.shared_memory(logits)
+    # On the same memory NumPy's calls take a third of the time of PyTorch's.
+    views = [] if memory is None else [memory.view(array) for array in history]
+    if memory is None or any(view is None for view in views):
+        tokens = _completing(backend, n, *history)
+    else:
+        tokens = memory.array(_completing(memory.backend, n, *views))
+    return backend.set_at(logits, tokens, NEG_INF, context.donate)
+
+
+def _completing(backend: Backend, n: int, sequence: Array, length: Array, within: Array | None = None) -> Array:
+    """The tokens that would complete an n-gram once more, -1 between them: ``[rows, capacity - n + 1] int32``."""
+    xp, capacity, ahead = backend.xp, sequence.shape[1], n - 1
     # The token after the last n - 1 tokens is the fill, -1; if a row has fewer tokens, all are the fill.
     following = sequence[:, ahead:]
     if within is not None:
         columns = backend.arange(capacity - ahead)[None, :] + ahead
         following = xp.where(columns < within[:, None], following, -1)
     again = following >= 0
-    for j in range(ahead):
-        position = length[:, None] - (ahead - j)
-        token = backend.gather(sequence, xp.where((position >= 0) & (position < capacity), position, 0))
-        again = again & (sequence[:, j : capacity - ahead + j] == token)
-    return backend.set_at(logits, xp.where(again, following, -1), NEG_INF, context.donate)
+    if ahead:
+        positions = length[:, None] - ahead + backend.arange(ahead)[None, :]
+        last = backend.gather(sequence, xp.where((positions >= 0) & (positions < capacity), positions, 0))
+        for j in range(ahead):
+            again = again & (sequence[:, j : capacity - ahead + j] == last[:, j : j + 1])
+    return xp.where(again, following, -1)
