@@ -1,4 +1,4 @@
-"""Planning a chain: which neighbouring processors form a segment with a shorter way."""
+"""Planning a chain, once: which neighbouring processors run on views, on survivors, or in one compiled loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neighbouring processors of a chain as one compiled loop over rows in host memory."""
+"""Processors whose effects are operations, one or several, as one compiled loop over rows in host memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A processor's step as a plain function, and the functions with which a chain may wrap it."""
+"""Wrappers that a chain puts around the ``process`` of a processor when it is made: restored masks, checked results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constraints: which token may come next; one contract for all constraints and for processors that only watch a text.
+"""Constraints: which token may come next; the processor, memory and limits that all constraints share.
 
 :class:`Constraint` is the contract, :class:`ByteAutomaton` the usual way to write one, and
 :class:`ConstraintProcessor` the processor of any constraint.

@@ -1,4 +1,4 @@
-"""Truncations of many rows in host memory, some rows at a time."""
+"""The step of truncations that read whole rows (``typical_p``, ``eta_cutoff``), some rows at a time in host memory."""
 
 from __future__ import annotations
 

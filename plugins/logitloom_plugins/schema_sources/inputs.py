@@ -1,4 +1,4 @@
-"""Schemas as APIs wrap them, OpenAI's strict mode, and keywords that no draft of JSON Schema has.
+"""Schemas as APIs wrap them, OpenAI's strict mode, and the known keywords with the warning about others.
 
 References:
     OpenAI, API reference, ``response_format``; guide "Structured model outputs", supported schemas.

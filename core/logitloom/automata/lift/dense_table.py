@@ -1,4 +1,4 @@
-"""An automaton with a whole table, as walks of a trie ask it."""
+"""The rows of an automaton that has a whole table, as the walks of the trie read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dense case of the lift: an automaton with a whole table, which adds tables for devices.
+"""The constraint of an automaton that has a whole table: masks state by state, and tables for devices.
 
 Token sets are computed when a state is first visited, or all at once from the tables. Both ways give the same results.
 """

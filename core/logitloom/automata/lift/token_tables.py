@@ -1,4 +1,4 @@
-"""All rows of a token automaton at once: every token as a function from states to states.
+"""The tables for devices: for all states at once, the allowed tokens and the next states.
 
 A token maps each state to the state after its bytes. Many tokens are the same function (for ``[0-9]+``, all tokens of
 digits), so there are far fewer classes of tokens than tokens. The functions are the states of an automaton over bytes

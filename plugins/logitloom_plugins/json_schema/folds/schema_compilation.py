@@ -1,4 +1,4 @@
-"""From a schema to its automaton: read, check every keyword, build."""
+"""From a schema to its automaton: reads the schema, checks the keywords of every subschema, makes the machine."""
 
 from __future__ import annotations
 

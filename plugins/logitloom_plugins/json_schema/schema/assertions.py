@@ -1,4 +1,4 @@
-"""What each keyword of numbers, strings, arrays and objects demands, as formulas over atoms.
+"""The demand of each single keyword of numbers, strings, arrays and objects, as a formula over atoms.
 
 References:
     JSON Schema: A Media Type for Describing JSON Documents, and Validation, drafts 4 to 2020-12.

@@ -1,4 +1,4 @@
-"""The demands of all keywords of a schema, combined into one formula over atoms per type of JSON value.
+"""One formula over atoms for a whole schema, per type of JSON value: the demands of its keywords, combined.
 
 The demands of single keywords are in :mod:`.assertions` and :mod:`.evaluated`; combinations such as ``anyOf`` are here.
 

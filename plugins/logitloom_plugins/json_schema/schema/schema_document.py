@@ -1,4 +1,4 @@
-"""The subschemas of a document: the draft of each subschema, and the schemas to which ``$ref`` refers.
+"""The subschemas of a document, by the keywords that hold them: the draft of each, and the targets of ``$ref``.
 
 References are local: to resources of the document, anchors, and JSON pointers. Nothing is fetched.
 
