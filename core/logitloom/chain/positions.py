@@ -66,11 +66,13 @@ def _check_capacity(position: RowPositions, context: Context) -> None:
     capacity = position.sequence.shape[1]
     if context.compiled or not context.backend.on_host or not context.backend.has_values(position.length):
         return
-    lengths = context.backend.to_numpy(position.length)
-    if lengths.max(initial=0) > capacity:
-        row = int(lengths.argmax())
+    # A batch has few rows, so a list is faster than calls of NumPy.
+    lengths: list[int] = position.length.tolist()
+    longest = max(lengths, default=0)
+    if longest > capacity:
+        row = lengths.index(longest)
         raise InvalidContext(
-            f"Row {row} has {lengths[row]} tokens, but the histories of this generation hold {capacity}, the "
+            f"Row {row} has {longest} tokens, but the histories of this generation hold {capacity}, the "
             f"max_length of its start. Start with a context whose max_length is the most tokens that a row can reach, "
             f"prompt included; chain.replay makes the state of the tokens so far."
         )
