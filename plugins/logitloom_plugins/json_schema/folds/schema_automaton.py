@@ -118,15 +118,16 @@ class SchemaAutomaton(ByteAutomaton):
         Raises:
             BudgetExceeded: if there is no room in an empty machine either.
         """
+        assert isinstance(state, Configuration)
         with self._lock:
             # An error or interruption in the middle of a visit may have left half an entry somewhere.
             if self._is_full or self._visiting:
                 self.forget()
             fresh, self._fresh, self._visiting = self._fresh, False, True
             try:
-                owner, position = state.position  # type: ignore[attr-defined]
+                owner, position = state.position
                 if owner is not self.machine:
-                    position = self.position(cast("Configuration", state))
+                    position = self.position(state)
                 found = read(position, *arguments)
             except (BudgetExceeded, RecursionError) as error:
                 if fresh or isinstance(error, RecursionError):
