@@ -84,6 +84,11 @@ class Effect:
         return self.writes == "forbids"
 
     @property
+    def ignores_logits(self) -> bool:
+        """Whether it forbids tokens, whatever their logits are."""
+        return self.forbids_only and set(self.reads) <= {"ids", "seen"}
+
+    @property
     def keeps_forbidden(self) -> bool:
         """Whether what comes in as -inf goes out as -inf."""
         return "forbidden" in self.keeps

@@ -114,8 +114,8 @@ class Chain:
             fresh.append(restored or _returns_fresh(link.processor))
             constrained = constrained or link.declared("stage") == "constraint"
         self._fresh = tuple(fresh)
-        #: Whether a processor may compute with logits; constraints only forbid tokens.
-        self._computes = any(link.declared("stage") != "constraint" for link in links)
+        #: Whether a processor may compute with logits.
+        self._computes = not all(link.effect.ignores_logits for link in links)
         self._inits: tuple[Callable[[Context], Any], ...] = tuple(
             found.get("init_state") or _stateless for found in hooks
         )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend, Context, load_backend, processors
+from logitloom import Backend, Context, Processor, load_backend, processors
 from logitloom.errors import OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from tests.core.test_wrong_values import BASE, EXTREMES, GIVEN, STEPWISE, WIDTH, WORDS, numbers_of_all
@@ -106,6 +106,21 @@ def test_the_callers_error_state_of_numpy_makes_no_processor_fail(label: str) ->
         for step, before in zip(steps, expected, strict=True):
             out, state = chain.process(far_apart(VOCAB), state, step)
             np.testing.assert_array_equal(out, before)
+
+
+def test_the_callers_error_state_of_numpy_makes_no_constraint_fail_that_reads_logits() -> None:
+    class MostlyLikely(Processor):
+        stage = "constraint"
+
+        def process(self, logits: Any, state: Any, context: Context) -> tuple[Any, Any]:
+            return np.where(np.exp(logits - logits.max(axis=-1, keepdims=True)) < 0.1, -np.inf, logits), state
+
+    chain = processors.load(MostlyLikely())
+    logits = np.array([[0.0, -200.0, -1.0]], dtype=np.float32)
+    context = Context.start(logits)
+    with np.errstate(under="raise"):
+        out, _ = chain.process(logits, chain.init_state(context), context)
+    np.testing.assert_array_equal(out, [[0.0, -np.inf, -1.0]])
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Multinomial(samples=2), BeamSearch(beams=3)], ids=repr)

@@ -147,7 +147,7 @@ class Machine:
 
     def may_repeat(self, position: Position) -> bool:
         """Whether a token may repeat an item or a name; after the states that a token leads to have been visited."""
-        return bool(position.items.frame or self.numbering.opening or self.numbering.tracked)
+        return bool(self.may_repeat_items(position) or self.numbering.tracked)
 
     def may_repeat_items(self, position: Position) -> bool:
         """Whether an array of different items is open, or a token may open one; visited as for :meth:`may_repeat`.
