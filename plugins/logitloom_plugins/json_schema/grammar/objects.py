@@ -213,17 +213,31 @@ class ObjectPlan(Name):
 
     def has_values(self, position: int, missing: frozenset[str]) -> Inquiry[bool]:
         """Whether there is a value for each name that must still come; arguments as of :meth:`required_names`."""
-        at = bisect_left(self.required, position)
-        for name in (*[self.names[index] for index in self.required[at : self._valued_from]], *sorted(missing)):
+        for name in self._without_known_value(position, missing):
             if not (yield ValueConstraint(self.hard_child(("name", name)))):
                 return False
-        # A value that exists once exists always, so each name is asked about once, not after each member.
-        self._valued_from = min(self._valued_from, at)
+        self._note_values(position)
         return True
 
-    def has_known_values(self, position: int, missing: frozenset[str]) -> bool:
-        """Whether :meth:`has_values` has been found to be true."""
-        return not missing and bisect_left(self.required, position) >= self._valued_from
+    def has_known_values(
+        self, position: int, missing: frozenset[str], is_seen: Callable[[ValueConstraint], object]
+    ) -> bool:
+        """Whether a function that sees whether some value exists sees that :meth:`has_values` is true."""
+        for name in self._without_known_value(position, missing):
+            if not is_seen(ValueConstraint(self.hard_child(("name", name)))):
+                return False
+        self._note_values(position)
+        return True
+
+    def _without_known_value(self, position: int, missing: frozenset[str]) -> list[str]:
+        """The names that must still come and that may have no value."""
+        at = bisect_left(self.required, position)
+        return [*[self.names[index] for index in self.required[at : self._valued_from]], *sorted(missing)]
+
+    def _note_values(self, position: int) -> None:
+        """Note that there is a value for each required name from a position on."""
+        # A value that exists once exists always, so each name is asked about once, not after each member.
+        self._valued_from = min(self._valued_from, bisect_left(self.required, position))
 
     def next_keys(self, plans: ObjectPlans, position: int) -> int:
         """The keys that may come next, as bits, in a completable object without soft or extra formulas.

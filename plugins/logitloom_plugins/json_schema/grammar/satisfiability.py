@@ -277,14 +277,14 @@ class Satisfiability:
         return self._solution.of(frame, self._find) if known is None else known
 
     def _is_seen_to_live(self, frame: Frame) -> bool:
-        """Whether a container without open formulas may be closed now, or after members that are known to exist."""
+        """Whether a container without open formulas may be closed now, or after members whose values are seen."""
         if not frame.only_hard:
             return False
         if self.end(frame) is not None:
             return True
         if isinstance(frame, ArrayFrame) or frame.plan.counts:
             return False
-        return frame.plan.has_known_values(frame.position, frame.missing)
+        return frame.plan.has_known_values(frame.position, frame.missing, self._seen)
 
     def effort(self, frame: Frame) -> int:
         """An estimate of the work to find that a container can be completed, if it can; 0 if this is known."""
