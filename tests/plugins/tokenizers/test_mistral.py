@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from logitloom.errors import VocabularyError
 from logitloom.vocabulary import Vocabulary
-from logitloom_plugins.tokenizers.huggingface import HuggingFaceReader
 from logitloom_plugins.tokenizers.mistral import MistralReader
 from logitloom_plugins.tokenizers.sentencepiece import SentencePieceReader
 
@@ -75,15 +74,6 @@ def test_the_sentencepiece_kind_equals_the_processor(mistral_data: Path) -> None
     processor = SentencePieceReader().vocabulary(spm.SentencePieceProcessor(model_file=path))
     assert processor is not None
     assert read(MistralTokenizer.from_file(path)).fingerprint == processor.fingerprint
-
-
-def test_the_transformers_face_is_read_here_only(mistral_data: Path, vocabulary: Vocabulary) -> None:
-    pytest.importorskip("transformers", reason="needs transformers")
-    from transformers.tokenization_mistral_common import MistralCommonBackend
-
-    tokenizer = MistralCommonBackend(mistral_data / "tekken_240911.json")
-    assert HuggingFaceReader().vocabulary(tokenizer) is None
-    assert read(tokenizer).fingerprint == vocabulary.fingerprint
 
 
 def test_an_unknown_kind_of_tokenizer_is_an_error() -> None:
