@@ -10,7 +10,7 @@ References:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -358,6 +358,7 @@ def joint(
     output: Callable[[tuple[Output, ...]], Output],
     tracker: BudgetTracker,
     listed: MooreMachine | None = None,
+    required: Container[int] = (),
 ) -> MooreMachine:
     """The product of automata within a universe, trimmed.
 
@@ -368,6 +369,7 @@ def joint(
             universe accepts. After the flags comes the output of ``listed``.
         tracker: the budget.
         listed: one more automaton, whose outputs tell many finite languages apart.
+        required: the indices of automata that must accept: where one of them rejects, the output is ``None``.
     """
     told = [([False, True], dfa.accepting.astype(np.int64)) for dfa in dfas]
     if listed is not None:
@@ -377,12 +379,14 @@ def joint(
     # Per state the number of its flags.
     number: NDArray[np.int64] = np.zeros(len(table), dtype=np.int64)
     flags: list[tuple[Output, ...]] = [()]
-    # Small automata first, because each further automaton is multiplied with the product of those before.
-    order = sorted(range(len(dfas)), key=lambda index: dfas[index].states)
+    # Each further automaton is multiplied with the product of those before. So required automata come first, because
+    # they leave few pairs, and small automata come before large ones.
+    order = sorted(range(len(dfas)), key=lambda index: (index not in required, dfas[index].states))
     flag_of = sorted(range(len(dfas)), key=order.__getitem__)
     for index in order:
         dfa, (labels, label_of) = dfas[index], told[index]
-        found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, False), tracker)
+        needs = True, index in required
+        found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), needs, tracker)
         both = len(labels) * number[found.first] + np.append(label_of, 0)[found.second]
         ends = ends[found.first]
         byte_class, table, start = found.byte_class, found.next, 0

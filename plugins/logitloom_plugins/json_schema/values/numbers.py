@@ -96,7 +96,8 @@ def number_automaton(
         return output(lambda atom: holds.get(atom, False))
 
     languages = [_language(atom, tracker.budget) for atom in others]
-    return joint(languages, universe, output_of, tracker, _listed(members, label, tracker) if lists else None)
+    required = {index for index, atom in enumerate(others) if atom in wanted}
+    return joint(languages, universe, output_of, tracker, _listed(members, label, tracker) if lists else None, required)
 
 
 def _forms(everything: Sequence[Atom], wanted: Sequence[Atom], plain_integers: bool) -> list[str]:

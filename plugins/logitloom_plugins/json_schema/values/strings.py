@@ -234,8 +234,8 @@ def content_of(
         # A finite set is best filtered text by text.
         return _bounded(_finite(finite, everything, of_members, tracker), least, most)
     if counted:
-        return _beside_lengths([*counted, *lengths], everything, written, output, tracker)
-    automaton = _joint(everything, of_members, tracker) if everything else _everything(of_members(()))
+        return _beside_lengths([*counted, *lengths], everything, must, written, output, tracker)
+    automaton = _joint(everything, must, of_members, tracker) if everything else _everything(of_members(()))
     return _bounded(automaton, least, most)
 
 
@@ -251,6 +251,7 @@ def _is_within(bound: Atom, length: int) -> bool:
 def _beside_lengths(
     bounds: list[Atom],
     everything: list[Atom],
+    must: Container[Formula],
     written: Mapping[Atom, tuple[Atom, ...]],
     output: Callable[[Callable[[Atom], bool]], Output],
     tracker: BudgetTracker,
@@ -260,6 +261,7 @@ def _beside_lengths(
     Args:
         bounds: the bounds on the length.
         everything: all atoms of the formulas.
+        must: contains those that must hold.
         written: the atoms in place of a pattern, by pattern.
         output, tracker: as of :func:`content_of`.
     """
@@ -277,7 +279,7 @@ def _beside_lengths(
         found = tuple([at(length, holding) for length in points])
         return None if all(each is None for each in found) else found
 
-    automaton = _joint([atom for atom in everything if atom[0] != "len"], of_members, tracker)
+    automaton = _joint([atom for atom in everything if atom[0] != "len"], must, of_members, tracker)
     found = [(point, {own: own[n] for own in automaton.found if own[n] is not None}) for n, point in enumerate(points)]
     return Content(automaton, found)
 
@@ -312,15 +314,30 @@ def _with_lengths(
     return found, written
 
 
-def _joint(everything: list[Atom], output: Callable[[Container[Atom]], Output], tracker: BudgetTracker) -> MooreMachine:
-    """The automaton of all texts, each asked of some atoms; the lists of texts among them make one automaton."""
+def _joint(
+    everything: list[Atom],
+    must: Container[Formula],
+    output: Callable[[Container[Atom]], Output],
+    tracker: BudgetTracker,
+) -> MooreMachine:
+    """The automaton of all texts, each asked of some atoms; the lists of texts among them make one automaton.
+
+    Args:
+        everything: the atoms.
+        must: contains those that must hold. The output of texts for which they do not hold is ``None``.
+        output: a function from the atoms that hold to the output.
+        tracker: the budget.
+    """
     if len(everything) == 1 and output(()) is None:
         return MooreMachine.of(language(everything[0], tracker.budget), output(everything))
     lists = [atom for atom in everything if atom[0] == "any"]
     others = [atom for atom in everything if atom[0] != "any"]
     languages = [language(atom, tracker.budget) for atom in others]
+    required = {index for index, atom in enumerate(others) if atom in must}
     if not lists:
-        return joint(languages, any_text(), lambda flags: output([*compress(others, flags)]), tracker)
+        return joint(
+            languages, any_text(), lambda flags: output([*compress(others, flags)]), tracker, required=required
+        )
     members = {text: found for text, found in _by_text(lists).items() if encodable(text)}
     listed = _of_texts(members, tracker)
     return joint(
@@ -329,6 +346,7 @@ def _joint(everything: list[Atom], output: Callable[[Container[Atom]], Output], 
         lambda flags: output({*compress(others, flags[:-1]), *(flags[-1] or ())}),
         tracker,
         listed,
+        required,
     )
 
 
