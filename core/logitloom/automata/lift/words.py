@@ -104,8 +104,8 @@ class Words:
         end, found = first + size, []
         # Either the children or the bytes of the row are looked through, whichever are fewer.
         if size < len(row):
-            for child in range(first, end):
-                code = row.get(texts[child], -1)
+            for child, byte in enumerate(texts[first:end], first):
+                code = row.get(byte, -1)
                 if code != -1:
                     found.append((child, code, sizes[child] > 0))
         else:

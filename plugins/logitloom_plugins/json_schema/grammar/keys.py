@@ -146,8 +146,8 @@ class Keys:
                 state = following - base
                 below[state] |= bit
             ends[state] = i
-        outside = text.next[:, np.concatenate([np.arange(text.classes), text.byte_class[used].astype(np.int64)])]
-        table = np.concatenate([outside, outside[at]])
+        table = text.next.take([*range(text.classes), *text.byte_class[used].tolist()], axis=1)
+        table = table.take([*range(base), *at], axis=0)
         table[above, columns] = np.arange(base + 1, base + len(children))
         byte_class = text.byte_class.copy()
         byte_class[used] = list(column.values())
