@@ -27,6 +27,7 @@ from logitloom_plugins.json_schema.tokens import bounds, content_walk
 from logitloom_plugins.json_schema.tokens import token_distances as distances
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from tests.cases import EXHAUSTIVE
+from tests.core.automata.vocabularies import tekken
 
 _DICE = random.Random(0)
 _SYLLABLES = [a + b for a in "bcdfg" for b in "aeiou"]
@@ -516,6 +517,19 @@ def test_what_ends_a_string_is_read_for_all_tokens_together(
     assert max(read.values()) <= 3
     assert np.array_equal(ids, constraint.allowed(state).listed(constraint.vocab_size))
     assert needed.tolist() == [constraint.least_tokens(constraint.advance(state, token)) for token in ids.tolist()]
+
+
+@pytest.mark.extras
+def test_strings_are_walked_together_before_single_positions_take_all_of_the_work() -> None:
+    words = tekken()
+    items = {"type": "string", "maxLength": 5}
+    constraint = constraint_of({"type": "array", "minItems": 30, "uniqueItems": True, "items": items}, words)
+    state = constraint.schema.read(constraint.start(), '["日本","'.encode())
+    assert state is not None
+    within = constraint.allowed_within(state, 78)
+    assert within is not None
+    # Of 72,054 tokens, most of which stay in the string.
+    assert len(within.listed(words.size)) > 60_000
 
 
 def test_names_that_must_differ_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:

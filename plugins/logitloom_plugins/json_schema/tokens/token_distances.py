@@ -49,6 +49,8 @@ _MOST_WORK: Final = 3 << 15
 _NODE: Final = 20
 #: The work of one more node at a position.
 _ALIKE: Final = 5
+#: The work of finding out which earlier items make a difference to a position.
+_JUDGED: Final = 56
 _NOT_COUNTED: Final = -1
 #: The bytes that end a string or begin an escape.
 _MARKS: Final = dict.fromkeys(b'"\\', 0)
@@ -102,35 +104,72 @@ class TokenDistances:
         found = _FoundDistances(words, self._size)
         self._along(position, found)
         pending = _Pending()
-        pending.add(position, [0])
         #: Nodes within strings, with the position at each, which are walked together.
-        strings: dict[tuple[StringContext, Stack, ItemPosition], dict[int, Position]] = {}
+        strings = _Strings()
+        self._go_on(position, [], [0], found, pending, strings)
         while (pending or strings) and completions.work < _MOST_WORK:
-            if not pending:
+            # Together nodes take little work, so they come before half of the work is spent on single positions.
+            if strings and (not pending or completions.work > _MOST_WORK // 2):
                 place, begun = strings.popitem()
-                self._in_string(*place, begun, found, pending)
+                self._in_string(*place, begun, found, pending, strings)
                 continue
             at, nodes = pending.pop()
             state = machine.states[at.state]
-            if (
-                isinstance(state, TextState)
-                and not (state.context.is_listed or state.context.content.automaton.narrow[state.content_state])
-                and not self._matters(at)
-                and not (completions.items_matter(at) and completions.alike_items(at) is None)
-            ):
-                # The characters of the string up to here make no difference.
-                items = at.items._replace(text=b"")
-                strings.setdefault((state.context, at.stack, items), {}).update(dict.fromkeys(nodes, at))
-                continue
             completions.work += _NODE + _ALIKE * len(nodes)
             for byte, children in words.read_by_byte(nodes, self._readable(at.state, state)).items():
                 completions.work += _NODE
                 reached = machine.read(at, byte)
                 if reached is not None:
-                    reached = self._first_alike(reached)
-                    self._add(children, reached, found)
-                    pending.add(reached, [child for child in children if words.has_children(child)])
+                    going_on = [child for child in children if words.has_children(child)]
+                    self._go_on(self._first_alike(reached), children, going_on, found, pending, strings)
         return *found.sorted(), completions.work < _MOST_WORK
+
+    def _go_on(
+        self,
+        position: Position,
+        ended: list[int],
+        going_on: list[int],
+        found: _FoundDistances,
+        pending: _Pending,
+        strings: _Strings,
+    ) -> None:
+        """Add the tokens that end at some nodes, and note the nodes that are still to be visited.
+
+        Args:
+            position: at all of the nodes.
+            ended: nodes.
+            going_on: nodes with children.
+            found: gets the tokens.
+            pending, strings: get the nodes to visit.
+        """
+        same, items_decide = self._judged(position)
+        self._add(ended, same, found)
+        state = self.machine.states[position.state]
+        if not going_on:
+            return
+        if (
+            isinstance(state, TextState)
+            and not (state.context.is_listed or state.context.content.automaton.narrow[state.content_state])
+            and not self._matters(position)
+            and not items_decide
+        ):
+            # The characters of the string up to here make no difference.
+            place = state.context, position.stack, position.items._replace(text=b"")
+            strings.setdefault(place, {}).update(dict.fromkeys(going_on, position))
+        else:
+            pending.add(position, going_on)
+
+    def _judged(self, position: Position) -> tuple[Position, bool]:
+        """A position with the same completion, and whether the earlier items decide which completion that is."""
+        completions = self._completions
+        position = completions.without_items(position)
+        if not position.items.frame:
+            return position, False
+        completions.work += _JUDGED
+        alike = completions.alike_items(position)
+        if alike is None:
+            return position, True
+        return self._alike.setdefault((position.state, position.stack, alike), position), False
 
     def _matters(self, position: Position) -> bool:
         """Whether an unfinished name that must not come twice makes a difference to the completion of a position."""
@@ -168,6 +207,7 @@ class TokenDistances:
         begun: dict[int, Position],
         found: _FoundDistances,
         pending: _Pending,
+        strings: _Strings,
     ) -> None:
         """Add the tokens that stay in a string below some nodes.
 
@@ -175,7 +215,7 @@ class TokenDistances:
             context, stack, items: the string.
             begun: the nodes, each with the position there.
             found: gets the tokens.
-            pending: gets the nodes at which the string ends or an escape begins, with the position there.
+            pending, strings: get the nodes at which the string ends or an escape begins, with the position there.
         """
         completions, machine, words = self._completions, self.machine, self._words
         nodes = [(node, *self._in_content(at)) for node, at in begun.items()]
@@ -197,7 +237,7 @@ class TokenDistances:
                         here = here._replace(written=before.written + read_after if context.tracks else b"")
                     if items_matter:
                         here = here._replace(items=before.items._replace(text=before.items.text + read_after))
-                    known[alike] = self._counted(self._first_alike(here))
+                    known[alike] = self._counted(self._judged(self._first_alike(here))[0])
                 least[number] = known[alike]
         found.add_all(walked.ids, least.take(walked.which))
         read = self._ends_alike(context, stack, items, begun, walked)
@@ -205,8 +245,8 @@ class TokenDistances:
             completions.work += _NODE + _ALIKE * len(alike_nodes)
             reached = machine.read(before, text)
             if reached is not None and completions.work < _MOST_WORK:
-                self._add(alike_nodes, reached, found)
-                pending.add(reached, alike_nodes)
+                going_on = [node for node in alike_nodes if words.has_children(node)]
+                self._go_on(reached, alike_nodes, going_on, found, pending, strings)
 
     def _ends_alike(
         self,
@@ -273,9 +313,6 @@ class TokenDistances:
         memory = self._completions.memory
         memory.most = _MOST_WORK
         try:
-            alike = self._completions.alike_items(position := self._completions.without_items(position))
-            if alike is not None:
-                position = self._alike.setdefault((position.state, position.stack, alike), position)
             needed = self.least(position)
         except WorkSpent:
             memory.work = max(memory.work, _MOST_WORK)
@@ -335,6 +372,10 @@ class TokenDistances:
         return fewest[_LONGEST:]
 
 
+#: By a string nodes within the string, with the position at each.
+_Strings = dict[tuple[StringContext, Stack, ItemPosition], dict[int, Position]]
+
+
 class _Pending:
     """Nodes that are still to be visited, by their positions. Positions are visited in the order in which they came."""
 
@@ -347,12 +388,11 @@ class _Pending:
 
     def add(self, position: Position, nodes: list[int]) -> None:
         """Add some nodes at a position."""
-        if nodes:
-            known = self._nodes.get(position)
-            if known is None:
-                self._positions.append(position)
-                known = self._nodes[position] = []
-            known += nodes
+        known = self._nodes.get(position)
+        if known is None:
+            self._positions.append(position)
+            known = self._nodes[position] = []
+        known += nodes
 
     def pop(self) -> tuple[Position, list[int]]:
         """The first position with all its nodes, which are pending no longer."""

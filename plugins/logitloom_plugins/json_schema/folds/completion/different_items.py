@@ -6,6 +6,7 @@ import heapq
 import itertools
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
@@ -65,6 +66,25 @@ def items_before(machine: Machine, position: ItemPosition) -> tuple[Canonical, .
     )
 
 
+class _Choices(NamedTuple):
+    """The values from which further items of an array are chosen.
+
+    Attributes:
+        values: the values.
+        strings: the characters of those that are strings, in ascending order.
+        containers: the canonical texts of those that are objects and arrays.
+    """
+
+    values: frozenset[Canonical]
+    strings: list[bytes]
+    containers: list[bytes]
+
+    def has_string(self, begun: bytes) -> bool:
+        """Whether one of the strings begins with some characters."""
+        at = bisect_left(self.strings, begun)
+        return at < len(self.strings) and self.strings[at].startswith(begun)
+
+
 class DifferentItems:
     """Finds completions within arrays of different items.
 
@@ -80,8 +100,8 @@ class DifferentItems:
     ) -> None:
         self._machine, self._texts, self._contents, self._complete = machine, texts, texts.contents, complete
         self._values = ItemReader()
-        #: By the constraint on items and their least number the values from which items are chosen.
-        self._listed: dict[tuple[ValueConstraint, int], tuple[frozenset[Canonical], list[bytes]]] = {}
+        #: By the constraint on items and their least number.
+        self._listed: dict[tuple[ValueConstraint, int], _Choices] = {}
 
     def matter(self, position: Position) -> bool:
         """Whether the items so far make a difference to the completion.
@@ -118,16 +138,17 @@ class DifferentItems:
             frame = frame.before
         if listed is None or not frames or any(each.entry.kind == "distinct" for each in frames[:-1]):
             return None
-        values, contents = listed
         if text or len(frames) > 1:
             if len(frames) == 1 and text[:1] != b'"':
                 return None
             if self._machine.distinct.can_recur(position.items._replace(escape=b"")):
                 return None
-            if any(self._may_become(content, frames, text) for content in contents):
+            if len(frames) == 1 and listed.has_string(text[1:]):
+                return None
+            if len(frames) > 1 and any(self._may_become(value, frames, text) for value in listed.containers):
                 return None
         before = frozenset(items_before(self._machine, ItemPosition(frames[-1])))
-        return before & values, phase, text[:1], len(frames)
+        return before & listed.values, phase, text[:1], len(frames)
 
     def _may_become(self, value: bytes, frames: list[Linked[Container]], text: bytes) -> bool:
         """Whether an unfinished item may become a given value of the list of further items.
@@ -155,8 +176,8 @@ class DifferentItems:
         kind, content = self._values.values[value]
         return text[:1] != b'"' or (kind == "string" and content.startswith(text[1:]))
 
-    def _choices(self, position: Position) -> tuple[frozenset[Canonical], list[bytes]] | None:
-        """The values from which further items are chosen, by themselves and as they are read.
+    def _choices(self, position: Position) -> _Choices | None:
+        """The values from which further items are chosen.
 
         ``None`` if several arrays of different items are open, or if the items are not alike.
         """
@@ -180,8 +201,9 @@ class DifferentItems:
             }
             # Of the first values, some of which have come, one after the other is chosen.
             first = dict(itertools.islice(every.items(), key[1] + _FURTHER))
-            read = [read_value(text, self._values) for text in first.values() if text[:1] in (b'"', b"{", b"[")]
-            self._listed[key] = frozenset(first), read
+            strings = sorted([json.loads(text).encode() for text in first.values() if text[:1] == b'"'])
+            containers = [read_value(text, self._values) for text in first.values() if text[:1] in b"{["]
+            self._listed[key] = _Choices(frozenset(first), strings, containers)
         return self._listed[key]
 
     def complete(self, position: Position) -> tuple[bytes | None, int]:
