@@ -55,6 +55,9 @@ _NOT_COUNTED: Final = -1
 #: The bytes that end a string or begin an escape.
 _MARKS: Final = dict.fromkeys(b'"\\', 0)
 
+#: By a string nodes within the string, with the position at each.
+_Strings = dict[tuple[StringContext, Stack, ItemPosition], dict[int, Position]]
+
 
 class TokenDistances:
     """The tokens from positions to the end of the value.
@@ -370,10 +373,6 @@ class TokenDistances:
                     best = after
             fewest.append(best + 1 if best < UNKNOWN // 2 else UNKNOWN)
         return fewest[_LONGEST:]
-
-
-#: By a string nodes within the string, with the position at each.
-_Strings = dict[tuple[StringContext, Stack, ItemPosition], dict[int, Position]]
 
 
 class _Pending:
