@@ -7,6 +7,7 @@ and asks once for each state of the content.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
@@ -478,9 +479,15 @@ def _common_end(one: bytes, other: bytes) -> int:
 @kept_with_vocabulary
 def _texts_of(vocabulary: Vocabulary) -> tuple[dict[bytes, list[int]], frozenset[bytes]]:
     """The texts of the tokens, and by the first bytes of longer ones their lengths, ascending."""
-    texts = frozenset(vocabulary.token_bytes)
-    lengths: dict[bytes, set[int]] = {}
-    for text in texts:
-        if _BEGINNING <= len(text) <= _LONGEST:
-            lengths.setdefault(text[:_BEGINNING], set()).add(len(text))
-    return {beginning: sorted(found) for beginning, found in lengths.items()}, texts
+    flat, offsets = vocabulary.flat_bytes, vocabulary.offsets
+    sizes = np.diff(offsets)
+    longer = ((sizes >= _BEGINNING) & (sizes <= _LONGEST)).nonzero()[0]
+    beginnings = flat[offsets.take(longer)[:, None] + np.arange(_BEGINNING)]
+    # Pairs of a beginning, as a number of four bytes, and a length.
+    pairs = np.unique(beginnings.view(">u4").ravel().astype(np.int64) << 8 | sizes.take(longer))
+    is_first = np.diff(pairs >> 8, prepend=-1) != 0
+    keys, lengths = (pairs[is_first] >> 8).astype(">u4").tobytes(), (pairs & 0xFF).tolist()
+    ends = [*is_first.nonzero()[0].tolist(), len(lengths)]
+    groups = [lengths[begin:end] for begin, end in itertools.pairwise(ends)]
+    found = {keys[_BEGINNING * at : _BEGINNING * (at + 1)]: group for at, group in enumerate(groups)}
+    return found, frozenset(vocabulary.token_bytes)
