@@ -321,9 +321,9 @@ def _resident() -> int | None:
 class Memory:
     """What tests leave behind in this process.
 
-    Workers of the environment ``all`` take 1.5 to 1.7 GB at most, from run to run (2026-11-29; 4.5 GB before objects and
-    compiled functions were dropped). 1.0 GB are there before the first test: 0.4 GB of mapped libraries, and 0.6 GB of
-    what imports allocate, mostly PyTorch, JAX, Numba, SciPy and SymPy. 0.3 GB come in small parts from almost every
+    Workers of the environment ``all`` take 1.5 to 1.7 GB at most, from run to run (2026-11-29; 4.5 GB before objects
+    and compiled functions were dropped). 1.0 GB are there before the first test: 0.4 GB of mapped libraries, and 0.6 GB
+    of what imports allocate, mostly PyTorch, JAX, Numba, SciPy and SymPy. 0.3 GB come in small parts from almost every
     file; few of these bytes belong to Python's objects or to arrays. The rest are single compilations by XLA.
     """
 
