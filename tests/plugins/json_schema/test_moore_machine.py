@@ -10,12 +10,8 @@ from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joi
 
 
 def output_after(machine: MooreMachine, text: str) -> object:
-    state = machine.start
-    for byte in text.encode():
-        state = int(machine.next[state, machine.byte_class[byte]])
-        if state < 0:
-            return None
-    return machine.outputs[state]
+    state = machine.walk(text.encode())
+    return None if state < 0 else machine.outputs[state]
 
 
 def test_required_automata_change_no_output_and_leave_fewer_states() -> None:

@@ -256,9 +256,7 @@ def _visit_constraints(
             continue
         for kind in ("object", "array"):
             formulas = values.of_type(demand, kind)
-            # Without extra formulas this is the frame that the first mask opens, so what is found serves for both.
-            wanted = EVERYTHING if len(formulas) > 1 else frozenset([()])
-            frame = values.opened(kind, formulas, wanted) if formulas else None
+            frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
             for member in _members(values, frame, most) if frame is not None else ():
                 if member not in seen:
                     seen.add(member)

@@ -213,8 +213,8 @@ class ObjectPlan(Name):
 
     def has_values(self, position: int, missing: frozenset[str]) -> Inquiry[bool]:
         """Whether there is a value for each name that must still come; arguments as of :meth:`required_names`."""
-        for name in self._without_known_value(position, missing):
-            if not (yield ValueConstraint(self.hard_child(("name", name)))):
+        for demand in self._unanswered(position, missing):
+            if not (yield demand):
                 return False
         self._note_values(position)
         return True
@@ -223,16 +223,16 @@ class ObjectPlan(Name):
         self, position: int, missing: frozenset[str], is_seen: Callable[[ValueConstraint], object]
     ) -> bool:
         """Whether a function that sees whether some value exists sees that :meth:`has_values` is true."""
-        for name in self._without_known_value(position, missing):
-            if not is_seen(ValueConstraint(self.hard_child(("name", name)))):
-                return False
-        self._note_values(position)
-        return True
+        known = all(map(is_seen, self._unanswered(position, missing)))
+        if known:
+            self._note_values(position)
+        return known
 
-    def _without_known_value(self, position: int, missing: frozenset[str]) -> list[str]:
-        """The names that must still come and that may have no value."""
+    def _unanswered(self, position: int, missing: frozenset[str]) -> Iterator[ValueConstraint]:
+        """The constraints on the members that must still come, if a member may have no value."""
         at = bisect_left(self.required, position)
-        return [*[self.names[index] for index in self.required[at : self._valued_from]], *sorted(missing)]
+        for name in (*[self.names[index] for index in self.required[at : self._valued_from]], *sorted(missing)):
+            yield ValueConstraint(self.hard_child(("name", name)))
 
     def _note_values(self, position: int) -> None:
         """Note that there is a value for each required name from a position on."""

@@ -361,13 +361,14 @@ class Satisfiability:
             formulas: as :meth:`of_type` gives them, and not empty.
             wanted: the truth vectors with which the object or array may be closed.
         """
-        asked = kind, formulas, wanted
+        # Without extra formulas there is one truth vector, so the frame is the one that a mask opens.
+        asked = kind, formulas, _POSSIBLE if wanted is EVERYTHING and len(formulas) == 1 else wanted
         # Long formulas take long to hash, so they are looked up once.
         frame = self._opened.get(asked)
         if frame is None:
             must, *extras = formulas
             start = objects.start_object if kind == "object" else arrays.start_array
-            frame = self._opened[asked] = start(self, must, tuple(extras), wanted)
+            frame = self._opened[asked] = start(self, must, tuple(extras), asked[2])
         return frame
 
     def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> Inquiry[set[TruthVector]]:

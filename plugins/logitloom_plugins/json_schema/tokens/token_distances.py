@@ -110,9 +110,9 @@ class TokenDistances:
         pending = _Pending()
         #: Nodes within strings, with the position at each, which are walked together.
         strings = _Strings()
-        self._go_on(position, [], [0], found, pending, strings)
+        self._go_on(position, [0], found, pending, strings)
         while (pending or strings) and completions.work < _MOST_WORK:
-            # Together nodes take little work, so they come before half of the work is spent on single positions.
+            # Nodes in strings take little work together, and come before single positions have taken half of the work.
             if strings and (not pending or completions.work > _MOST_WORK // 2):
                 place, begun = strings.popitem()
                 self._in_string(*place, begun, found, pending, strings)
@@ -124,33 +124,26 @@ class TokenDistances:
                 completions.work += _NODE
                 reached = machine.read(at, byte)
                 if reached is not None:
-                    going_on = [child for child in children if words.has_children(child)]
-                    self._go_on(self._first_alike(reached), children, going_on, found, pending, strings)
+                    self._go_on(self._first_alike(reached), children, found, pending, strings)
         return *found.sorted(), completions.work < _MOST_WORK
 
     def _go_on(
-        self,
-        position: Position,
-        ended: list[int],
-        going_on: list[int],
-        found: _FoundDistances,
-        pending: _Pending,
-        strings: _Strings,
+        self, position: Position, nodes: list[int], found: _FoundDistances, pending: _Pending, strings: _Strings
     ) -> None:
-        """Add the tokens that end at some nodes, and note the nodes that are still to be visited.
+        """Add the tokens that end at some nodes, and note the nodes with children.
 
         Args:
             position: at all of the nodes.
-            ended: nodes.
-            going_on: nodes with children.
+            nodes: the nodes.
             found: gets the tokens.
-            pending, strings: get the nodes to visit.
+            pending, strings: get the nodes that are still to be visited.
         """
         same, items_decide = self._judged(position)
-        self._add(ended, same, found)
-        state = self.machine.states[position.state]
+        self._add(nodes, same, found)
+        going_on = [node for node in nodes if self._words.has_children(node)]
         if not going_on:
             return
+        state = self.machine.states[position.state]
         if (
             isinstance(state, TextState)
             and not (state.context.is_listed or state.context.content.automaton.narrow[state.content_state])
@@ -249,8 +242,7 @@ class TokenDistances:
             completions.work += _NODE + _ALIKE * len(alike_nodes)
             reached = machine.read(before, text)
             if reached is not None and completions.work < _MOST_WORK:
-                going_on = [node for node in alike_nodes if words.has_children(node)]
-                self._go_on(reached, alike_nodes, going_on, found, pending, strings)
+                self._go_on(reached, alike_nodes, found, pending, strings)
 
     def _ends_alike(
         self,

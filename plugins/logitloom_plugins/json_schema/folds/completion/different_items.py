@@ -100,7 +100,7 @@ class DifferentItems:
     ) -> None:
         self._machine, self._texts, self._contents, self._complete = machine, texts, texts.contents, complete
         self._values = ItemReader()
-        #: By the constraint on items and their least number.
+        #: The choices by the constraint on items and their least number.
         self._listed: dict[tuple[ValueConstraint, int], _Choices] = {}
 
     def matter(self, position: Position) -> bool:
@@ -143,9 +143,11 @@ class DifferentItems:
                 return None
             if self._machine.distinct.can_recur(position.items._replace(escape=b"")):
                 return None
-            if len(frames) == 1 and listed.has_string(text[1:]):
-                return None
-            if len(frames) > 1 and any(self._may_become(value, frames, text) for value in listed.containers):
+            if len(frames) == 1:
+                becomes_listed = listed.has_string(text[1:])
+            else:
+                becomes_listed = any(self._may_become(value, frames, text) for value in listed.containers)
+            if becomes_listed:
                 return None
         before = frozenset(items_before(self._machine, ItemPosition(frames[-1])))
         return before & listed.values, phase, text[:1], len(frames)
