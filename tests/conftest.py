@@ -58,6 +58,8 @@ LONG = 4
 SMOKE = 2
 #: Fixtures that read the weights of the real model.
 WEIGHTS = {"smollm2", "real_transformers", "real_mlx"}
+#: Markers of tests that tox runs in processes of their own, and words of which a file with such tests has one.
+APART = {"weights": re.compile(r"mark\.weights"), "jax": re.compile("jax|backend|conformance", re.IGNORECASE)}
 #: Reasons for skipping that say that a package is missing.
 MISSING = re.compile(
     r"not installed|not available|\bneeds?\b|the peer is|no compiled kernels|gradients are those|could not import"
@@ -128,9 +130,9 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file without tests with weights where only these run: all files together import all libraries."""
-    alone = config.option.markexpr.startswith("weights") and collection_path.name.startswith("test_")
-    return True if alone and "mark.weights" not in collection_path.read_text(encoding="utf-8") else None
+    """Import no file without tests of a marker where only these run: all files together import all libraries."""
+    words = APART.get(config.option.markexpr.partition(" ")[0]) if collection_path.name.startswith("test_") else None
+    return True if words and not words.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -196,8 +198,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             given = {mark.name for mark in item.iter_markers()}
             for name in _markers(given, {}) - given:
                 item.add_marker(name)
+        for name, words in APART.items():
+            if item.get_closest_marker(name) and not words.search(_text_of(item.path)):
+                raise pytest.UsageError(f"{item.nodeid} is left out where only tests with the marker {name} run, "
+                                        f"because its file has no word like {words.pattern}.")  # fmt: skip
         if not item.get_closest_marker("library") and _is_smoke(item, smoke.setdefault(item.path, set())):
             item.add_marker("smoke")
+
+
+@functools.cache
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _is_smoke(item: pytest.Item, tests: set[str]) -> bool:
@@ -321,10 +332,11 @@ def _resident() -> int | None:
 class Memory:
     """What tests leave behind in this process.
 
-    Workers of the environment ``all`` take 1.5 to 1.7 GB at most, from run to run (2026-11-29; 4.5 GB before objects
-    and compiled functions were dropped). 1.0 GB are there before the first test: 0.4 GB of mapped libraries, and 0.6 GB
-    of what imports allocate, mostly PyTorch, JAX, Numba, SciPy and SymPy. 0.3 GB come in small parts from almost every
-    file; few of these bytes belong to Python's objects or to arrays. The rest are single compilations by XLA.
+    Workers of the environment ``all`` take 1.3 to 1.4 GiB at most, those of JAX 1.0 and those of the real model 1.4
+    (2026-11-29; 1.5 to 1.7 where the tests of JAX ran with the others, 4.5 before objects and compiled functions were
+    dropped). 0.9 GiB are there before the first test: 0.4 of mapped libraries, and 0.5 of what imports allocate, mostly
+    PyTorch, JAX, Numba, SciPy and SymPy. The rest comes in small parts from almost every file; few of these bytes
+    belong to Python's objects or to arrays.
     """
 
     #: Bytes that the process took when dead objects were dropped the last time, when they were after the last test of
@@ -393,9 +405,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Of the files that are given to tox, most have no tests with weights, and some have no others."""
+    """Of the files that are given to tox, most have no tests of some marker in ``APART``, and some have no others."""
     config = session.config
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and "weights" in config.option.markexpr:
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and any(name in config.option.markexpr for name in APART):
         session.exitstatus = exitstatus if config.args == ["tests"] else pytest.ExitCode.OK
 
 

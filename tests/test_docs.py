@@ -110,6 +110,8 @@ NEEDS = {
 }
 #: Needs of which the model itself is one.
 WEIGHTS = ("the weights", "the reference model")
+#: Markers of the blocks that tox runs in processes of their own.
+APART = {**dict.fromkeys(WEIGHTS, pytest.mark.weights), "JAX": pytest.mark.jax}
 
 
 def _names(needs, request, monkeypatch):
@@ -189,7 +191,7 @@ def blocks_with(path):
 @pytest.mark.parametrize(
     ("path", "needs"),
     [
-        pytest.param(path, needs, marks=pytest.mark.weights if needs in WEIGHTS else ())
+        pytest.param(path, needs, marks=APART.get(needs, ()))
         for path in PAGES
         for needs in dict.fromkeys(needs for needs, _, _ in blocks_with(path))
     ],

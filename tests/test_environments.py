@@ -52,9 +52,10 @@ def test_the_default_environments_leave_out_exhaustive_runs_and_libraries_that_n
     default = [name.strip() for name in section("tox")["env_list"].split(",")]
     assert {"numpy", "all"} <= set(default)
     (alone,) = (line for line in lines_for("commands", "numpy") if " -m " in line and "doctest" not in line)
-    rest, model = (line for line in lines_for("commands", "all") if " -m " in line and "doctest" not in line)
+    rest, jax, model = (line for line in lines_for("commands", "all") if " -m " in line and "doctest" not in line)
     assert '"not library and not extras and not exhaustive"' in alone
-    assert '"(extras or promised) and not weights and not exhaustive"' in rest
+    assert '"(extras or promised) and not jax and not weights and not exhaustive"' in rest
+    assert '"jax and promised and not weights and not exhaustive"' in jax
     assert '"weights and not exhaustive"' in model
     promised = {
         line.rpartition(" ")[2] for line in section("testenv")["set_env"].splitlines() if _promises(line, "all")
@@ -62,8 +63,9 @@ def test_the_default_environments_leave_out_exhaustive_runs_and_libraries_that_n
     assert promised == {*LIBRARIES} - {
         "cupy"
     }  # it needs a device; tests/plugins/backends/test_cupy_stand_in.py does not
-    most, model = (line for line in lines_for("commands", "exhaustive") if " -m " in line)
-    assert '"not weights"' in most
+    most, jax, model = (line for line in lines_for("commands", "exhaustive") if " -m " in line)
+    assert '"not jax and not weights"' in most
+    assert '"jax and not weights"' in jax
     assert '"weights"' in model
 
 
