@@ -131,8 +131,8 @@ def read_value(text: bytes, reader: ItemReader) -> bytes:
 def columns_of(automaton: MooreMachine) -> list[tuple[int, int]]:
     """Of each byte class the first byte of :data:`_BYTES`, and the class; in the order of these bytes."""
     first: dict[int, int] = {}
-    for byte in _BYTES:
-        first.setdefault(int(automaton.byte_class[byte]), byte)
+    for byte, column in zip(_BYTES, automaton.byte_class.take(_BYTES).tolist(), strict=True):
+        first.setdefault(column, byte)
     return [(byte, column) for column, byte in first.items()]
 
 
