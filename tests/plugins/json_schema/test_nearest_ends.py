@@ -8,6 +8,8 @@ import random
 import numpy as np
 import pytest
 
+from logitloom.automata import BudgetTracker
+from logitloom_plugins.json_schema.folds.completion import content_texts, short_contents
 from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
 from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds, text_to_end
@@ -16,10 +18,12 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import (
     canonical,
     columns_of,
     longest_path,
+    names_of_labels,
     several,
 )
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
+from logitloom_plugins.json_schema.grammar.keys import Keys
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, member
 from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import Output
@@ -241,3 +245,42 @@ def test_few_pairs_of_states_and_lengths_are_listed() -> None:
     nearest = contents.nearest_ends(content)
     assert nearest is not None
     assert contents.farthest_end(content) == nearest.farthest()
+
+
+NAMED = [
+    (("a", "ab", "日本", ""), ()),
+    ((), ("^a[0-9]_", "^a1", "_$")),
+    (("a1_", "b"), ("^[a-c]{2}$", "^(ab|b)+$", "^.{3}$")),
+    ((), tuple(f"^a{each}_" for each in range(30))),
+    ((), ("^[\\x00-\\x1f]{2}$", "^é{2}", "^(日|x)$")),
+]
+
+
+@pytest.mark.parametrize("tries", [2, 8, 64])
+@pytest.mark.parametrize(("names", "patterns"), NAMED, ids=str)
+def test_names_of_labels_found_together_are_those_found_one_by_one(
+    names: tuple[str, ...], patterns: tuple[str, ...], tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = Keys(names, patterns, {}, BudgetTracker())
+    one_by_one = {
+        label: [
+            text
+            for text, _ in several(
+                Content(keys.automaton), keys.automaton.start, tries, tries,
+                lambda at, bit=bit: keys.below[at] & bit != 0, 0, label, [0],
+            )
+        ]
+        for label, bit in keys.bit.items()
+    }  # fmt: skip
+    assert any(len(found) > 1 for found in one_by_one.values())
+    every = sum(keys.bit.values())
+    assert names_of_labels(keys, every, tries) == (one_by_one, 0)
+    some_labels = [*keys.bit][::2]
+    found, _ = names_of_labels(keys, sum(keys.bit[label] for label in some_labels), tries)
+    assert found == {label: one_by_one[label] for label in some_labels}
+    # What a search of little work does not find is found one by one.
+    monkeypatch.setattr(short_contents, "_MOST_SEARCHED", 1000)
+    begun = names_of_labels(keys, every, tries)
+    monkeypatch.undo()
+    monkeypatch.setattr(content_texts, "names_of_labels", lambda *_: begun)
+    assert ContentTexts("any", CompletionMemory()).names_of_labels(keys, every, tries) == one_by_one

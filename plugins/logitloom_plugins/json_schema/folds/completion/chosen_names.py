@@ -7,6 +7,7 @@ completed like any other such name in the same state of the name automaton.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
@@ -27,7 +28,9 @@ def chosen_of(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str]) -> f
     if not frame.tracked or not names:
         return frozenset()
     chosen = _chosen(texts, frame, len(names) + most_needed(frame))
-    return names if chosen is None else frozenset([name for name in names if name.encode() in chosen])
+    if chosen is None:
+        return names
+    return frozenset([name for name in names if (text := name.encode()) in _next(chosen, text)])
 
 
 def can_be_chosen(texts: LocalTexts, context: NameContext, names: Iterable[str], written: bytes) -> bool:
@@ -44,11 +47,17 @@ def can_be_chosen(texts: LocalTexts, context: NameContext, names: Iterable[str],
     if any(name.startswith(begun) for name in earlier):
         return True
     chosen = _chosen(texts, context.frame, len(earlier) + 1 + context.most_needed)
-    return chosen is None or any(name.startswith(begun) for name in chosen)
+    return chosen is None or any(name.startswith(begun) for name in _next(chosen, begun))
 
 
-def _chosen(texts: LocalTexts, frame: ObjectFrame, needed: int) -> frozenset[bytes] | None:
-    """All names that completions of an object may choose; ``None`` if ``needed`` is large.
+def _next(names: list[bytes], text: bytes) -> list[bytes]:
+    """The first of some names, ascending, that is no less than a text, if any: it begins with the text if one does."""
+    at = bisect_left(names, text)
+    return names[at : at + 1]
+
+
+def _chosen(texts: LocalTexts, frame: ObjectFrame, needed: int) -> list[bytes] | None:
+    """All names that completions of an object may choose, ascending; ``None`` if ``needed`` is large.
 
     Args:
         texts: the short texts of states.
@@ -61,10 +70,8 @@ def _chosen(texts: LocalTexts, frame: ObjectFrame, needed: int) -> frozenset[byt
     key = keys, frame.plan.names, tries
     known = memory.chosen_names.get(key)
     if known is None:
-        labels = [label for label in keys.bit if not frame.plan.declares(label)]
-        lists = memory.uncounted(
-            lambda: [texts.contents.names(keys, keys.automaton.start, label, tries) for label in labels]
-        )
-        known = memory.chosen_names[key] = frozenset([name for names in lists for name in names])
+        labels = sum([bit for label, bit in keys.bit.items() if not frame.plan.declares(label)])
+        lists = memory.uncounted(lambda: texts.contents.names_of_labels(keys, labels, tries))
+        known = memory.chosen_names[key] = sorted({name for names in lists.values() for name in names})
         memory.remembered += ENTRY + sum(map(len, known))
     return known

@@ -133,7 +133,7 @@ class CompletionMemory:
         #: The bytes of the shortest member, by the hard atoms of its object.
         self.shortest_members: dict[ObjectPlan, int] = {}
         #: The names that completions of an object choose, by what is asked of the object, as of :mod:`.chosen_names`.
-        self.chosen_names: dict[Hashable, frozenset[bytes]] = {}
+        self.chosen_names: dict[Hashable, list[bytes]] = {}
         #: Different short objects or arrays with their canonical texts, by frame and by the depth to which nested
         #: values may differ.
         self.varied: dict[tuple[Frame, int], list[tuple[bytes, Canonical]]] = {}

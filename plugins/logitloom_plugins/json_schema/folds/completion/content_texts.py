@@ -12,6 +12,7 @@ from logitloom_plugins.json_schema.folds.completion.short_contents import (
     Canonical,
     canonical,
     columns_of,
+    names_of_labels,
     representatives,
     several,
 )
@@ -81,6 +82,11 @@ class ContentTexts:
     def names(self, keys: Keys, content_state: int, label: Label, tries: int) -> list[bytes]:
         """The rests of ``tries`` short names with a label; of all such names if there are fewer."""
         return self._rests(keys, Content(keys.automaton), (content_state, 0), label, tries, keys.bit[label])
+
+    def names_of_labels(self, keys: Keys, labels: int, tries: int) -> dict[Label, list[bytes]]:
+        """:meth:`names` of some labels, given as bits, from the start on."""
+        found, left = names_of_labels(keys, labels, tries)
+        return found | {label: self.names(keys, keys.automaton.start, label, tries) for label in keys.listed(left)}
 
     def _rests(
         self, about: Hashable, content: Content, begun: tuple[int, int], label: Output, tries: int = 1, bit: int = 0

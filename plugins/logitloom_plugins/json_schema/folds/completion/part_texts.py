@@ -65,8 +65,8 @@ class PartTexts:
     def __init__(self, texts: LocalTexts) -> None:
         self._texts, self._values = texts, texts.values
         self._begun: dict[Frame, _BegunEnds] = {}
-        #: By key automaton and number of names: for each label the most bytes of so many short names.
-        self._longest_names: dict[tuple[Keys, int], dict[Label, int]] = {}
+        #: By key automaton, number of names and labels, as bits: the most bytes of so many short names of a label.
+        self._longest_names: dict[tuple[Keys, int, int], int] = {}
 
     # --- values -----------------------------------------------------------------------------------------------------
 
@@ -208,21 +208,19 @@ class PartTexts:
             frame: an object in which no name may come twice.
             names: more than the number of names that the object can already have. Whichever names these are, a
                 completion chooses another name.
-            check: a function that is called for each label of which nothing is known. It may raise.
+            check: a function that is called if nothing is known of the labels. It may raise.
 
         Raises:
             BudgetExceeded: if names can run out, or are long.
         """
-        keys, contents, tries = frame.plan.keys, self._texts.contents, 1 << names.bit_length()
-        known = self._longest_names.setdefault((keys, tries), {})
-        found = 0
-        for label, _ in self._undeclared(frame, names):
-            if label not in known:
-                check()
-                chosen = contents.names(keys, keys.automaton.start, label, tries)
-                known[label] = max([0, *[len(contents.escaped(name)) for name in chosen]])
-            found = max(found, known[label])
-        return found
+        keys, contents = frame.plan.keys, self._texts.contents
+        key = keys, 1 << names.bit_length(), sum([keys.bit[label] for label, _ in self._undeclared(frame, names)])
+        if key not in self._longest_names:
+            check()
+            _, tries, labels = key
+            lists = contents.names_of_labels(keys, labels, tries).values()
+            self._longest_names[key] = max([0, *[len(contents.escaped(name)) for short in lists for name in short]])
+        return self._longest_names[key]
 
     def longest_rest_of_name(self, frame: ObjectFrame, names: int) -> int:
         """The most bytes of the rest of an undeclared name that has begun; as :meth:`longest_name`."""

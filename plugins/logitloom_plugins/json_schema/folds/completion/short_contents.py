@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -10,12 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom_plugins.json_schema.folds.value_reader import Container, ItemPosition, ItemReader
+from logitloom_plugins.json_schema.grammar.keys import Keys, Label
 from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output
 from logitloom_plugins.json_schema.values.numbers import number_of
 
-__all__ = ["ORDER", "Canonical", "canonical", "columns_of", "longest_path", "read_value", "representatives", "several"]
+__all__ = [
+    "ORDER",
+    "Canonical",
+    "canonical",
+    "columns_of",
+    "longest_path",
+    "names_of_labels",
+    "read_value",
+    "representatives",
+    "several",
+]
 
 #: The most bytes of a longest content whose length is found.
 _MOST_ROUNDS: Final = 256
@@ -62,12 +74,7 @@ def several(
         if length is not None and length - count <= _MOST_SEARCHED:
             yield bytes([_CHARACTER]) * (length - count), label
         return
-    columns: dict[int, list[int]] = {}
-    for byte, column in zip(_BYTES, automaton.byte_class.take(_BYTES).tolist(), strict=True):
-        columns.setdefault(column, []).append(byte)
-    # Bytes of one column lead to the same state, so only one of them is needed for each path that is followed.
-    most_alike = min(visits, max(map(len, columns.values())))
-    steps = [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
+    steps = _steps(automaton, visits)
     boundaries, table = automaton.boundaries, automaton.next
     queue = [(content_state, count)]
     texts: list[tuple[int, int]] = [(-1, -1)]
@@ -104,6 +111,65 @@ def several(
                 texts.append((at, byte))
                 if times == visits:
                     unvisited.remove(target)
+
+
+def _steps(automaton: MooreMachine, visits: int) -> list[tuple[int, int]]:
+    """The bytes that a search tries, each with its column; of the bytes of one column one for each path to a state."""
+    columns: dict[int, list[int]] = {}
+    for byte, column in zip(_BYTES, automaton.byte_class.take(_BYTES).tolist(), strict=True):
+        columns.setdefault(column, []).append(byte)
+    most_alike = min(visits, max(map(len, columns.values())))
+    return [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
+
+
+def names_of_labels(keys: Keys, labels: int, most: int) -> tuple[dict[Label, list[bytes]], int]:
+    """The names that :func:`several` finds for each of some labels, found together.
+
+    The names of many labels begin alike, and each beginning is looked at once.
+
+    Args:
+        keys: the key automaton of an object.
+        labels: the labels, as bits.
+        most: the most names of a label, and how many paths to one state are followed.
+
+    Returns:
+        The names by label, and the labels of which some are missing, because the search took too many steps.
+    """
+    automaton, below = keys.automaton, keys.below
+    steps, found = _steps(automaton, most), {label: list[bytes]() for label in keys.listed(labels)}
+    #: By state the names that end there, and the bit of their label. To hash a label takes long.
+    names_at: dict[int, tuple[list[bytes], int]] = {}
+    queue, seen, work = deque[tuple[int, bytes]](), dict[int, int](), 0
+
+    def reach(state: int, text: bytes) -> None:
+        nonlocal labels
+        queue.append((state, text))
+        if state not in names_at:
+            label = automaton.outputs[state]
+            names_at[state] = (found[label], keys.bit[label]) if label in found else ([], 0)
+        names, bit = names_at[state]
+        if bit & labels:
+            # The queue has the names in their order, so a label whose names are queued needs no further state.
+            names.append(text)
+            labels ^= bit if len(names) == most else 0
+
+    reach(automaton.start, b"")
+    seen[automaton.start] = 1
+    while labels and queue:
+        state, text = queue.popleft()
+        row = automaton.next[state].tolist() if below[state] & labels else []
+        going = {each for each in row if each >= 0 and below[each] & labels and seen.get(each, 0) < most}
+        work += len(steps) if going else 0
+        if work > _MOST_SEARCHED:
+            return found, labels
+        for byte, column in steps if going else ():
+            target = row[column]
+            if target in going:
+                seen[target] = seen.get(target, 0) + 1
+                reach(target, text + bytes([byte]))
+                if seen[target] == most or not below[target] & labels:
+                    going.remove(target)
+    return found, 0
 
 
 def canonical(text: bytes) -> Canonical:
