@@ -266,7 +266,7 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
     if operator == "req":
         return 0 if formula[1] in counted else _bytes_of(texts, plan, formula[1])
     if operator in ("|", "1"):
-        if any(part[0] not in _ASKING for part in formula[1]):
+        if not _may_require(formula):
             return 0
         if not isinstance(formula[1], ManyParts):
             return min([_least_for(texts, plan, part, counted) for part in formula[1]])
@@ -278,13 +278,19 @@ def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: f
     direct = [part for part in formula[1] if part[0] == "req"]
     largest, together = 0, sum([_least_for(texts, plan, part, counted) for part in direct])
     names = {part[1] for part in direct}
-    others = [part for part in formula[1] if part[0] in _ASKING and part[0] != "req"]
+    others = [part for part in formula[1] if part[0] != "req" and _may_require(part)]
     for least, required in _least_for_parts(texts, plan, others, counted):
         largest = max(largest, least)
         if least and required and names.isdisjoint(required):
             names |= required
             together += least
     return max(largest, together)
+
+
+def _may_require(formula: Atom) -> bool:
+    """Whether a formula may require a member. Alternatives require none if one of them does not."""
+    operator, parts = formula[0], formula[1]
+    return operator in _ASKING and (operator not in ("|", "1") or _ASKING.issuperset([part[0] for part in parts]))
 
 
 def _names_of(alternatives: Formula) -> frozenset[str]:
