@@ -15,6 +15,7 @@ from logitloom_plugins.json_schema.folds.completion.content_texts import Content
 from logitloom_plugins.json_schema.folds.completion.nearest_ends import NearestEnds, text_to_end
 from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.completion.short_contents import (
+    FoundNames,
     canonical,
     columns_of,
     longest_path,
@@ -82,7 +83,7 @@ def test_no_end_is_nearer(pattern: str, bounds: dict[str, int]) -> None:
     (label,) = content.found
     for _ in range(some(12)):
         state, count = visited(content, dice)
-        searched = next((text for text, _ in several(content, state, 1, 1, None, count, label, [0])), None)
+        searched = next((text for text, _ in several(content, state, 1, count, label, [0])), None)
         found = text_to_end(content, columns_of(content.automaton), state, count)
         assert (found is None) == (searched is None)
         assert len(found or b"") == len(searched or b"")
@@ -138,7 +139,7 @@ def test_a_text_is_read_off_the_states_without_a_question_for_each_byte(
         asked.clear()
         found = nearest.text(label, state, count)
         assert len(asked) == 1
-        searched = next((text for text, _ in several(content, state, 1, 1, None, count, label, [0])), None)
+        searched = next((text for text, _ in several(content, state, 1, count, label, [0])), None)
         assert found == searched
 
 
@@ -175,7 +176,7 @@ def test_short_values_are_the_first_ones_of_all(schema: dict[str, object], tries
     assert content is not None
     (label,) = content.found
     found = ContentTexts("any", CompletionMemory()).short_values(content, True, tries)
-    every = [text for text, _ in several(content, content.automaton.start, 64, 64, None, 0, None, [0])]
+    every = [text for text, _ in several(content, content.automaton.start, 64, 0, None, [0])]
     assert len(found) == min(tries, len(every))
     assert [(end, value) for end, _, value in found] == [
         (label, canonical(b'"%b"' % text)) for text in every[: len(found)]
@@ -258,29 +259,28 @@ NAMED = [
 
 @pytest.mark.parametrize("tries", [2, 8, 64])
 @pytest.mark.parametrize(("names", "patterns"), NAMED, ids=str)
-def test_names_of_labels_found_together_are_those_found_one_by_one(
+def test_names_of_labels_are_those_that_a_search_through_all_names_finds(
     names: tuple[str, ...], patterns: tuple[str, ...], tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = Keys(names, patterns, {}, BudgetTracker())
-    one_by_one = {
-        label: [
-            text
-            for text, _ in several(
-                Content(keys.automaton), keys.automaton.start, tries, tries,
-                lambda at, bit=bit: keys.below[at] & bit != 0, 0, label, [0],
-            )
-        ]
-        for label, bit in keys.bit.items()
-    }  # fmt: skip
-    assert any(len(found) > 1 for found in one_by_one.values())
-    every = sum(keys.bit.values())
-    assert names_of_labels(keys, every, tries) == (one_by_one, 0)
+    start, every, searched = keys.automaton.start, sum(keys.bit.values()), {label: list[bytes]() for label in keys.bit}
+    with monkeypatch.context() as unbounded:
+        unbounded.setattr(short_contents, "_MOST_SEARCHED", 1 << 24)
+        for text, label in several(Content(keys.automaton), start, tries, 0, None, [0]):
+            searched[label] += [text] if len(searched[label]) < tries else []
+    assert any(len(found) > 1 for found in searched.values())
+    found = names_of_labels(keys, every, tries, start)
+    assert (found.names, found.left) == (searched, 0)
     some_labels = [*keys.bit][::2]
-    found, _ = names_of_labels(keys, sum(keys.bit[label] for label in some_labels), tries)
-    assert found == {label: one_by_one[label] for label in some_labels}
-    # What a search of little work does not find is found one by one.
-    monkeypatch.setattr(short_contents, "_MOST_SEARCHED", 1000)
-    begun = names_of_labels(keys, every, tries)
-    monkeypatch.undo()
-    monkeypatch.setattr(content_texts, "names_of_labels", lambda *_: begun)
-    assert ContentTexts("any", CompletionMemory()).names_of_labels(keys, every, tries) == one_by_one
+    found = names_of_labels(keys, sum(keys.bit[label] for label in some_labels), tries, start)
+    assert found.names == {label: searched[label] for label in some_labels}
+    # What a search of little work does not find together is found label by label.
+    with monkeypatch.context() as bounded:
+        bounded.setattr(short_contents, "_MOST_SEARCHED", 1000)
+        begun = names_of_labels(keys, every, tries, start)
+
+    def found_in_part(keys: Keys, labels: int, most: int, start: int) -> FoundNames:
+        return begun if labels == every else names_of_labels(keys, labels, most, start)
+
+    monkeypatch.setattr(content_texts, "names_of_labels", found_in_part)
+    assert ContentTexts("any", CompletionMemory()).names_of_labels(keys, every, tries) == searched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory, Texts
@@ -46,7 +46,7 @@ class ContentTexts:
         nearest = None if content.counts and content.free else self.nearest_ends(content)
         near = None if nearest is None else nearest.outputs(content_state, count)
         asked = labels if near is None else [label for label in near if label in labels]
-        found = {label: self._rests(content, content, (content_state, count), label) for label in asked}
+        found = {label: self._rests(content, (content_state, count), label) for label in asked}
         return {label: rests[0] for label, rests in found.items() if rests}
 
     def name(
@@ -81,37 +81,41 @@ class ContentTexts:
 
     def names(self, keys: Keys, content_state: int, label: Label, tries: int) -> list[bytes]:
         """The rests of ``tries`` short names with a label; of all such names if there are fewer."""
-        return self._rests(keys, Content(keys.automaton), (content_state, 0), label, tries, keys.bit[label])
+
+        def find() -> tuple[list[bytes], int]:
+            nearest = self.nearest_ends(Content(keys.automaton)) if tries == 1 else None
+            if nearest is not None:
+                text = nearest.text(label, content_state, 0)
+                return [] if text is None else [text], len(text or b"") * len(nearest.columns)
+            found = names_of_labels(keys, keys.bit[label], tries, content_state)
+            return found.names[label], found.work
+
+        return self._memory.recalled(self._memory.contents, (keys, content_state, label, tries), find)
 
     def names_of_labels(self, keys: Keys, labels: int, tries: int) -> dict[Label, list[bytes]]:
         """:meth:`names` of some labels, given as bits, from the start on."""
-        found, left = names_of_labels(keys, labels, tries)
-        return found | {label: self.names(keys, keys.automaton.start, label, tries) for label in keys.listed(left)}
+        start = keys.automaton.start
+        found, left, _ = names_of_labels(keys, labels, tries, start)
+        return found | {label: self.names(keys, start, label, tries) for label in keys.listed(left)}
 
-    def _rests(
-        self, about: Hashable, content: Content, begun: tuple[int, int], label: Output, tries: int = 1, bit: int = 0
-    ) -> list[bytes]:
-        """The rests of ``tries`` short contents; of all contents if there are fewer.
+    def _rests(self, content: Content, begun: tuple[int, int], label: Output) -> list[bytes]:
+        """The rest of a short content, if there is one.
 
         Args:
-            about: equal for equal contents.
             content: the content.
             begun: the state of its automaton, and the number of characters so far.
             label: the output that is asked for.
-            tries: how many rests are wanted, and how many paths to one state are followed.
-            bit: the bit of the label, if the contents are names.
         """
-        below = about.below if isinstance(about, Keys) else []
 
         def find() -> tuple[list[bytes], int]:
-            if tries == 1 and content.counts and content.free:
+            if content.counts and content.free:
                 text = self._free_rest(content, *begun, label)
                 return [] if text is None else [text], len(text or b"")
-            nearest = self.nearest_ends(content) if tries == 1 else None
+            nearest = self.nearest_ends(content)
             if nearest is not None:
                 text = nearest.text(label, *begun)
                 return [] if text is None else [text], len(text or b"") * len(nearest.columns)
-            only = self._only(content, label) if tries == 1 and content.counts else None
+            only = self._only(content, label) if content.counts else None
             if only is not None and _tells_ends(only):
                 columns = self._memory.columns.get(only.automaton)
                 if columns is None:
@@ -119,11 +123,10 @@ class ContentTexts:
                 text = text_to_end(only, columns, *begun)
                 return [] if text is None else [text], len(text or b"") * len(columns)
             work = [0]
-            alive = (lambda at: below[at] & bit != 0) if bit else None
-            found = [text for text, _ in several(content, begun[0], tries, tries, alive, begun[1], label, work)]
+            found = [text for text, _ in several(content, begun[0], 1, begun[1], label, work)]
             return found, work[0]
 
-        return self._memory.recalled(self._memory.contents, (about, begun, label, tries), find)
+        return self._memory.recalled(self._memory.contents, (content, begun, label), find)
 
     def _free_rest(self, content: Content, state: int, count: int, label: Output) -> bytes | None:
         """The rest of a short content in which any character may come; ``None`` if there is none.
@@ -132,8 +135,8 @@ class ContentTexts:
         """
         automaton, start, begun = content.automaton, content.automaton.start, b""
         if state != start:
-            [begun] = self._rests(automaton, Content(automaton), (state, 0), automaton.outputs[start])
-        return next((begun + text for text, _ in several(content, start, 1, 1, None, count, label, [0])), None)
+            [begun] = self._rests(Content(automaton), (state, 0), automaton.outputs[start])
+        return next((begun + text for text, _ in several(content, start, 1, count, label, [0])), None)
 
     def nearest_ends(self, content: Content) -> NearestEnds | None:
         """The nearest ends of the contents with each output; ``None`` if there are too many, or none are needed."""
@@ -185,7 +188,7 @@ class ContentTexts:
         if known is None:
             first: dict[tuple[Output, Canonical], bytes] = {}
             missing = dict.fromkeys(content.found, tries)
-            for text, label in several(content, content.automaton.start, tries, tries, None, 0, None, [0]):
+            for text, label in several(content, content.automaton.start, tries, 0, None, [0]):
                 written = b'"%b"' % self.escaped(text) if quoted else text
                 value = label, canonical(written)
                 if missing.get(label) and value not in first:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from logitloom_plugins.json_schema.values.numbers import number_of
 __all__ = [
     "ORDER",
     "Canonical",
+    "FoundNames",
     "canonical",
     "columns_of",
     "longest_path",
@@ -49,8 +50,6 @@ def several(
     content: Content,
     content_state: int,
     visits: int,
-    most: int,
-    alive: Callable[[int], bool] | None,
     count: int,
     label: Output,
     work: list[int],
@@ -60,9 +59,7 @@ def several(
     Args:
         content: the content.
         content_state, count: the state of its automaton, and the number of characters so far.
-        visits: how many paths to one state are followed.
-        most: with a label the number of contents that are found.
-        alive: whether a state of the automaton can lead to an end; ``None``: the content decides.
+        visits: how many paths to one state are followed; with a label, the number of contents that are found, too.
         label: the only output that is asked for; ``None`` for any.
         work: a list with one number, to which the steps are added. Too many steps end the search.
     """
@@ -94,12 +91,12 @@ def several(
                 back = texts[back][0]
             yield bytes(reversed(text)), output
             found += 1
-            if label is not None and found >= most:
+            if label is not None and found >= visits:
                 return
         following = content.counted(characters + boundaries[state])
         if (state, following) not in known:
             row = table[state].tolist()
-            ends = {to for to in {*row} if to >= 0 and (content.alive(to, following) if alive is None else alive(to))}
+            ends = {to for to in {*row} if to >= 0 and content.alive(to, following)}
             known[state, following] = row, ends
         row, ends = known[state, following]
         unvisited = {target for target in ends if seen.get((target, following), 0) < visits}
@@ -122,8 +119,22 @@ def _steps(automaton: MooreMachine, visits: int) -> list[tuple[int, int]]:
     return [(alike[i], column) for i in range(most_alike) for column, alike in columns.items() if i < len(alike)]
 
 
-def names_of_labels(keys: Keys, labels: int, most: int) -> tuple[dict[Label, list[bytes]], int]:
-    """The names that :func:`several` finds for each of some labels, found together.
+class FoundNames(NamedTuple):
+    """Short names of some labels.
+
+    Attributes:
+        names: the rests of the names by label.
+        left: the labels of which some are missing, because the search took too many steps, as bits.
+        work: the steps.
+    """
+
+    names: dict[Label, list[bytes]]
+    left: int
+    work: int
+
+
+def names_of_labels(keys: Keys, labels: int, most: int, start: int) -> FoundNames:
+    """The rests of short names of each of some labels, the shortest first, found together.
 
     The names of many labels begin alike, and each beginning is looked at once.
 
@@ -131,9 +142,7 @@ def names_of_labels(keys: Keys, labels: int, most: int) -> tuple[dict[Label, lis
         keys: the key automaton of an object.
         labels: the labels, as bits.
         most: the most names of a label, and how many paths to one state are followed.
-
-    Returns:
-        The names by label, and the labels of which some are missing, because the search took too many steps.
+        start: the state of the key automaton from which the names go on.
     """
     automaton, below = keys.automaton, keys.below
     steps, found = _steps(automaton, most), {label: list[bytes]() for label in keys.listed(labels)}
@@ -153,15 +162,15 @@ def names_of_labels(keys: Keys, labels: int, most: int) -> tuple[dict[Label, lis
             names.append(text)
             labels ^= bit if len(names) == most else 0
 
-    reach(automaton.start, b"")
-    seen[automaton.start] = 1
+    reach(start, b"")
+    seen[start] = 1
     while labels and queue:
         state, text = queue.popleft()
         row = automaton.next[state].tolist() if below[state] & labels else []
         going = {each for each in row if each >= 0 and below[each] & labels and seen.get(each, 0) < most}
         work += len(steps) if going else 0
         if work > _MOST_SEARCHED:
-            return found, labels
+            return FoundNames(found, labels, work)
         for byte, column in steps if going else ():
             target = row[column]
             if target in going:
@@ -169,7 +178,7 @@ def names_of_labels(keys: Keys, labels: int, most: int) -> tuple[dict[Label, lis
                 reach(target, text + bytes([byte]))
                 if seen[target] == most or not below[target] & labels:
                     going.remove(target)
-    return found, 0
+    return FoundNames(found, 0, work)
 
 
 def canonical(text: bytes) -> Canonical:
