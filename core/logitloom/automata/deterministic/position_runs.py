@@ -59,12 +59,15 @@ class PositionRuns:
         )
         for part, values in zip(parts, of_set, strict=True):
             np.array(values, dtype=part.dtype).take(at, out=part[0])
-        for level in range(LEVELS - 1):
-            for part in parts:
-                np.bitwise_and(part[level], part[level].take(there), out=part[level + 1])
-            there = there.take(there)
-        sizes = np.bitwise_count(self._low).astype(np.int16) + np.bitwise_count(self._high)
-        self._sizes = sizes + 64 * np.bitwise_count(self._kinds).astype(np.int16)
+        self._sizes = np.empty((LEVELS, len(at)), dtype=np.int16)
+        for level, sizes in enumerate(self._sizes):
+            if level:
+                for part in parts:
+                    np.bitwise_and(part[level - 1], part[level - 1].take(there), out=part[level])
+                there = there.take(there)
+            low, high, kinds = [np.bitwise_count(part[level]) for part in parts]
+            np.add(low, high, out=sizes)
+            sizes += kinds * np.int16(64)
 
     def farthest(self, costs: NDArray[np.int64]) -> NDArray[np.int64]:
         """``[lengths, positions]``: the largest of the costs after the characters of a run of each position and length.

@@ -273,7 +273,7 @@ class Subsets:
     @cached_property
     def runs(self) -> Runs:
         """See :class:`SubsetAutomaton`. A position of a state is read next; none is read at the end of the text."""
-        set_at = np.array(self._set_at)
+        set_at = np.fromiter(self._set_at, dtype=np.int64, count=len(self._set_at))
         then = self._edges.chosen(_sizes(self._sets, set_at))
         set_at[END_POSITION] = len(self._sets)
         return Runs([*self._sets, NEVER], set_at, then)

@@ -13,6 +13,7 @@ References:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
@@ -202,13 +203,14 @@ class FollowSets(dict[int, Positions]):
         if len(self.following) == 1:
             return [(self.following[0], np.array([self._start]))]
         # Mostly neighbours share an entry.
-        ids = np.fromiter(map(id, self.following), dtype=np.int64, count=len(self.following))
-        begins = np.append(True, ids[1:] != ids[:-1]).nonzero()[0]
-        _, first, which = np.unique(ids.take(begins), return_index=True, return_inverse=True)
-        which = which.repeat(np.diff(begins, append=len(ids)))
+        changes = np.frombuffer(bytes(map(operator.is_not, self.following[1:], self.following)), dtype=bool)
+        begins = np.append(0, changes.nonzero()[0] + 1)
+        ids = np.array([id(self.following[at]) for at in begins.tolist()], dtype=np.int64)
+        _, first, which = np.unique(ids, return_index=True, return_inverse=True)
+        which = which.repeat(np.diff(begins, append=len(self.following)))
         # Numbers of two bytes are sorted many times faster.
         which = which.astype(np.uint16) if len(first) < 1 << 16 else which
-        positions, ends = by_key(which, np.arange(len(ids)) + self._start, len(first))
+        positions, ends = by_key(which, np.arange(len(which)) + self._start, len(first))
         entries = [self.following[at] for at in begins.take(first).tolist()]
         return [(each, positions[at:end]) for each, (at, end) in zip(entries, pairwise(ends.tolist()), strict=True)]
 
