@@ -375,7 +375,8 @@ class TokenBounds:
         If ``names`` is 0, the next member is the one that the completion writes. Required members count in ``rest``.
         """
         plan, values = frame.plan, self._machine.values
-        if not names and next_required(frame) is not None:
+        if not names and (next_required(frame) is not None or not plan.next_keys(values, frame.position)):
+            # The required members count elsewhere, or no member may come.
             return _Bound(0, 0)
         if not names:
             texts = self._parts.with_member(frame)
@@ -537,12 +538,13 @@ class TokenBounds:
             alike = self._farthest_end(b"a" * _MOST_ALIKE) if parts else 0
             return escape + parts * alike + self._farthest_end(b"a" * rest + end)
         if not content.counts and automaton.states <= _MOST_STATES:
-            farthest = 0
+            farthest = [0, 0]
             # Texts that end alike come one after another, so that a common end is counted once.
-            for text in sorted(self._parts.rests(content, quoted), key=lambda text: text[::-1]):
+            for text, is_begun in sorted(self._parts.rests(content, quoted), key=lambda rest: rest[0][::-1]):
                 self._count()
-                farthest = max(farthest, self._farthest_end(text + end))
-            return escape + farthest
+                farthest[is_begun] = max(farthest[is_begun], self._farthest_end(text + end))
+            # No escape stands within a character.
+            return max(escape + farthest[False], farthest[True])
         size = 1 if not quoted or is_plain(content) else 2 * _ESCAPED
         return escape + len(end) + self._parts.farthest_end(content) * size
 

@@ -115,12 +115,15 @@ class PartTexts:
             ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * more + quoted)
         return texts, ending
 
-    def rests(self, content: Content, quoted: bool) -> set[bytes]:
-        """The rests of short contents from any state on, as they are written."""
-        contents, found = self._texts.contents, set[bytes]()
-        for state in range(content.automaton.states):
-            found.update(contents.texts(content, state, 0, content.found).values())
-        return {contents.escaped(text) for text in found} if quoted else found
+    def rests(self, content: Content, quoted: bool) -> set[tuple[bytes, bool]]:
+        """The rests of short contents from any state on, as they are written, and whether a character has begun."""
+        contents, boundaries = self._texts.contents, content.automaton.boundaries
+        found = {
+            (text, not boundaries[state])
+            for state in range(content.automaton.states)
+            for text in contents.texts(content, state, 0, content.found).values()
+        }
+        return {(contents.escaped(text), is_begun) for text, is_begun in found} if quoted else found
 
     def farthest_end(self, content: Content) -> int:
         """An upper bound on the bytes, or the characters, of the rest of a short content, from any state on."""
