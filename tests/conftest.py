@@ -332,11 +332,11 @@ def _resident() -> int | None:
 class Memory:
     """What tests leave behind in this process.
 
-    Workers of the environment ``all`` take 1.3 to 1.4 GiB at most, those of JAX 1.0 and those of the real model 1.4
-    (2026-11-29; 1.5 to 1.7 where the tests of JAX ran with the others, 4.5 before objects and compiled functions were
-    dropped). 0.9 GiB are there before the first test: 0.4 of mapped libraries, and 0.5 of what imports allocate, mostly
-    PyTorch, JAX, Numba, SciPy and SymPy. The rest comes in small parts from almost every file; few of these bytes
-    belong to Python's objects or to arrays.
+    Workers of the environment ``all`` take 1.3 to 1.5 GiB at most, those of JAX 1.0 to 1.2 and those of the real model
+    1.4 to 1.5 (2026-11-29; 1.5 to 1.7 where the tests of JAX ran with the others, 4.5 before objects and compiled
+    functions were dropped). 0.9 GiB are there before the first test: 0.4 of mapped libraries, and 0.5 of what imports
+    allocate, mostly PyTorch, JAX, Numba, SciPy and SymPy. The rest comes in small parts from almost every file; few of
+    these bytes belong to Python's objects or to arrays.
     """
 
     #: Bytes that the process took when dead objects were dropped the last time, when they were after the last test of
