@@ -129,10 +129,15 @@ def pytest_collection() -> Iterator[Any]:
         gc.enable()
 
 
+@functools.cache
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import no file without tests of a marker where only these run: all files together import all libraries."""
     words = APART.get(config.option.markexpr.partition(" ")[0]) if collection_path.name.startswith("test_") else None
-    return True if words and not words.search(collection_path.read_text(encoding="utf-8")) else None
+    return True if words and not words.search(_text_of(collection_path)) else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -204,11 +209,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                                         f"because its file has no word like {words.pattern}.")  # fmt: skip
         if not item.get_closest_marker("library") and _is_smoke(item, smoke.setdefault(item.path, set())):
             item.add_marker("smoke")
-
-
-@functools.cache
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
 
 
 def _is_smoke(item: pytest.Item, tests: set[str]) -> bool:

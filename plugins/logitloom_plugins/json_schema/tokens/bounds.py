@@ -372,13 +372,13 @@ class TokenBounds:
     def _of_next_member(self, frame: ObjectFrame, layout: Layout, opened: Brackets, names: int) -> _Bound:
         """The tokens that end the next member of an object without alternatives, and a member that is begun after it.
 
-        If ``names`` is 0, the next member is the one that the completion writes. Required members count in ``rest``.
+        If ``names`` is 0, the next member is the one that the completion writes, if any may come. Required members are
+        counted in ``rest``.
         """
         plan, values = frame.plan, self._machine.values
-        if not names and (next_required(frame) is not None or not plan.next_keys(values, frame.position)):
-            # The required members count elsewhere, or no member may come.
-            return _Bound(0, 0)
         if not names:
+            if next_required(frame) is not None or not plan.next_keys(values, frame.position):
+                return _Bound(0, 0)
             texts = self._parts.with_member(frame)
             return _Bound(0, max([self._tokens(b"," + text, layout) for text in texts])) if texts else _NO_BOUND
         names &= plan.next_keys(values, frame.position)
@@ -538,13 +538,13 @@ class TokenBounds:
             alike = self._farthest_end(b"a" * _MOST_ALIKE) if parts else 0
             return escape + parts * alike + self._farthest_end(b"a" * rest + end)
         if not content.counts and automaton.states <= _MOST_STATES:
-            farthest = [0, 0]
+            farthest = escape
             # Texts that end alike come one after another, so that a common end is counted once.
             for text, is_begun in sorted(self._parts.rests(content, quoted), key=lambda rest: rest[0][::-1]):
                 self._count()
-                farthest[is_begun] = max(farthest[is_begun], self._farthest_end(text + end))
-            # No escape stands within a character.
-            return max(escape + farthest[False], farthest[True])
+                # No escape begins within a character.
+                farthest = max(farthest, self._farthest_end(text + end) + (0 if is_begun else escape))
+            return farthest
         size = 1 if not quoted or is_plain(content) else 2 * _ESCAPED
         return escape + len(end) + self._parts.farthest_end(content) * size
 

@@ -30,7 +30,7 @@ def chosen_of(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str]) -> f
     chosen = _chosen(texts, frame, len(names) + most_needed(frame))
     if chosen is None:
         return names
-    return frozenset([name for name in names if (text := name.encode()) in _next(chosen, text)])
+    return frozenset([name for name in names if (text := name.encode()) in _at_or_after(chosen, text)])
 
 
 def can_be_chosen(texts: LocalTexts, context: NameContext, names: Iterable[str], written: bytes) -> bool:
@@ -47,10 +47,10 @@ def can_be_chosen(texts: LocalTexts, context: NameContext, names: Iterable[str],
     if any(name.startswith(begun) for name in earlier):
         return True
     chosen = _chosen(texts, context.frame, len(earlier) + 1 + context.most_needed)
-    return chosen is None or any(name.startswith(begun) for name in _next(chosen, begun))
+    return chosen is None or any(name.startswith(begun) for name in _at_or_after(chosen, begun))
 
 
-def _next(names: list[bytes], text: bytes) -> list[bytes]:
+def _at_or_after(names: list[bytes], text: bytes) -> list[bytes]:
     """The first of some names, ascending, that is no less than a text, if any: it begins with the text if one does."""
     at = bisect_left(names, text)
     return names[at : at + 1]

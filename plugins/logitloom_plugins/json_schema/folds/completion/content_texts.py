@@ -46,7 +46,7 @@ class ContentTexts:
         nearest = None if content.counts and content.free else self.nearest_ends(content)
         near = None if nearest is None else nearest.outputs(content_state, count)
         asked = labels if near is None else [label for label in near if label in labels]
-        found = {label: self._rests(content, (content_state, count), label) for label in asked}
+        found = {label: self._rest(content, (content_state, count), label) for label in asked}
         return {label: rests[0] for label, rests in found.items() if rests}
 
     def name(
@@ -83,10 +83,9 @@ class ContentTexts:
         """The rests of ``tries`` short names with a label; of all such names if there are fewer."""
 
         def find() -> tuple[list[bytes], int]:
-            nearest = self.nearest_ends(Content(keys.automaton)) if tries == 1 else None
+            nearest = self._nearest(Content(keys.automaton), (content_state, 0), label) if tries == 1 else None
             if nearest is not None:
-                text = nearest.text(label, content_state, 0)
-                return [] if text is None else [text], len(text or b"") * len(nearest.columns)
+                return nearest
             found = names_of_labels(keys, keys.bit[label], tries, content_state)
             return found.names[label], found.work
 
@@ -98,7 +97,7 @@ class ContentTexts:
         found, left, _ = names_of_labels(keys, labels, tries, start)
         return found | {label: self.names(keys, start, label, tries) for label in keys.listed(left)}
 
-    def _rests(self, content: Content, begun: tuple[int, int], label: Output) -> list[bytes]:
+    def _rest(self, content: Content, begun: tuple[int, int], label: Output) -> list[bytes]:
         """The rest of a short content, if there is one.
 
         Args:
@@ -111,10 +110,9 @@ class ContentTexts:
             if content.counts and content.free:
                 text = self._free_rest(content, *begun, label)
                 return [] if text is None else [text], len(text or b"")
-            nearest = self.nearest_ends(content)
+            nearest = self._nearest(content, begun, label)
             if nearest is not None:
-                text = nearest.text(label, *begun)
-                return [] if text is None else [text], len(text or b"") * len(nearest.columns)
+                return nearest
             only = self._only(content, label) if content.counts else None
             if only is not None and _tells_ends(only):
                 columns = self._memory.columns.get(only.automaton)
@@ -128,6 +126,14 @@ class ContentTexts:
 
         return self._memory.recalled(self._memory.contents, (content, begun, label), find)
 
+    def _nearest(self, content: Content, begun: tuple[int, int], label: Output) -> tuple[list[bytes], int] | None:
+        """The result of :meth:`_rest` and the work, from the nearest ends of the content; ``None`` if it has none."""
+        nearest = self.nearest_ends(content)
+        if nearest is None:
+            return None
+        text = nearest.text(label, *begun)
+        return [] if text is None else [text], len(text or b"") * len(nearest.columns)
+
     def _free_rest(self, content: Content, state: int, count: int, label: Output) -> bytes | None:
         """The rest of a short content in which any character may come; ``None`` if there is none.
 
@@ -135,7 +141,7 @@ class ContentTexts:
         """
         automaton, start, begun = content.automaton, content.automaton.start, b""
         if state != start:
-            [begun] = self._rests(Content(automaton), (state, 0), automaton.outputs[start])
+            [begun] = self._rest(Content(automaton), (state, 0), automaton.outputs[start])
         return next((begun + text for text, _ in several(content, start, 1, count, label, [0])), None)
 
     def nearest_ends(self, content: Content) -> NearestEnds | None:

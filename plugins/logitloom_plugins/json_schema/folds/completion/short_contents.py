@@ -111,7 +111,10 @@ def several(
 
 
 def _steps(automaton: MooreMachine, visits: int) -> list[tuple[int, int]]:
-    """The bytes that a search tries, each with its column; of the bytes of one column one for each path to a state."""
+    """The bytes that a search tries, each with its column.
+
+    Bytes of one column lead to the same state, so no more of them are tried than paths to one state are followed.
+    """
     columns: dict[int, list[int]] = {}
     for byte, column in zip(_BYTES, automaton.byte_class.take(_BYTES).tolist(), strict=True):
         columns.setdefault(column, []).append(byte)
