@@ -247,6 +247,24 @@ class ByteAutomaton(ABC):
 
     # --- optional -------------------------------------------------------------------------------------------------
 
+    def steps(
+        self, states: Sequence[State], which: NDArray[np.intp], read: NDArray[np.uint8]
+    ) -> tuple[list[State], NDArray[np.intp]]:
+        """The next states of many pairs of a state and a byte, for automata that find them faster together.
+
+        Args:
+            states: some states.
+            which, read: ``[n]`` each: the index of the state of each pair, and the byte.
+
+        Returns:
+            The next states, each at least once; and ``[n]``, the index of the next state of each pair, -1 for ``None``.
+        """
+        number: dict[State, int] = {}
+        pairs = zip(which.tolist(), read.tolist(), strict=True)
+        after = [self.step(states[at], byte) for at, byte in pairs]
+        index = [-1 if reached is None else number.setdefault(reached, len(number)) for reached in after]
+        return list(number), np.array(index, dtype=np.intp)
+
     def byte_classes(self) -> NDArray[np.uint8] | None:
         """``[256] uint8``: bytes of one class lead every state to the same state; ``None`` if nothing is known."""
         return None

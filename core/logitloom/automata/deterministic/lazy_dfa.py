@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import distinct
 from logitloom.automata.deterministic.alphabet import Alphabet
 from logitloom.automata.deterministic.near_end import PositionsNearEnd
 from logitloom.automata.deterministic.position_runs import PositionRuns
@@ -33,20 +34,21 @@ __all__ = ["LazyDfa"]
 
 #: The approximate size in bytes above which the cache of rows is cleared.
 _MOST_BYTES: Final = 16 << 20
+#: So few steps are faster one by one.
+_FEW: Final = 32
 
 
 class _TransitionRow(NamedTuple):
     """The transitions of a state between two characters.
 
     Attributes:
-        ascii: the next state by ASCII class.
-        root, nodes: the transitions of the bytes of characters above ASCII, as in :class:`.utf8.Shape`.
-        targets: the next state of each group of the shape.
+        codes: by class of bytes: a node, ``DEAD``, or ``-2 - n`` for the next state ``targets[n]``.
+        nodes: the codes at each node, as in :class:`.utf8.Shape`.
+        targets: the next states between two characters, each once.
         completions: by the index of a target, its completion, once it was requested.
     """
 
-    ascii: list[bytes | None]
-    root: list[int]
+    codes: list[int]
     nodes: NDArray[np.intp]
     targets: list[bytes]
     completions: dict[int, bytes]
@@ -104,19 +106,49 @@ class LazyDfa(ByteAutomaton):
         """The state after one more byte."""
         column = self._column_of[byte]
         if type(state) is bytes:
-            row = self._known.get(state) or self._row(state)
+            origin, row = state, self._known.get(state) or self._row(state)
+            code = row.codes[column]
+        else:
             if column < self._split:
-                return row.ascii[column]
-            node = row.root[column - self._split]
-            return None if node == DEAD else (state, node)
-        origin, node = cast(tuple[bytes, int], state)
-        if column < self._split:
-            return None
-        row = self._known.get(origin) or self._row(origin)
-        code = int(row.nodes[node, column - self._split])
+                return None
+            origin, node = cast(tuple[bytes, int], state)
+            row = self._known.get(origin) or self._row(origin)
+            code = int(row.nodes[node, column - self._split])
         if code >= 0:
             return (origin, code)
         return None if code == DEAD else row.targets[-2 - code]
+
+    def steps(
+        self, states: Sequence[State], which: NDArray[np.intp], read: NDArray[np.uint8]
+    ) -> tuple[list[State], NDArray[np.intp]]:
+        """See :meth:`.ByteAutomaton.steps`."""
+        if len(read) < _FEW:
+            return super().steps(states, which, read)
+        # By state its codes, and the number of the state before the current character.
+        table = np.full((len(states), self._split + self._letters.high.columns), DEAD)
+        rows: dict[bytes, tuple[int, _TransitionRow]] = {}
+        origins = np.zeros(len(states), dtype=np.intp)
+        for at, state in enumerate(states):
+            origin, node = (state, None) if type(state) is bytes else cast(tuple[bytes, int], state)
+            if origin not in rows:
+                rows[origin] = len(rows), self._known.get(origin) or self._row(origin)
+            origins[at], row = rows[origin]
+            if node is None:
+                table[at] = row.codes
+            else:
+                table[at, self._split :] = row.nodes[node]
+        codes, index = table[which, self._letters.byte_class.take(read)], np.full(len(read), -1)
+        alive = (codes != DEAD).nonzero()[0]
+        least, width = int(table.min()), int(table.max() - table.min()) + 1
+        pairs = origins.take(which.take(alive)) * width + (codes.take(alive) - least)
+        found = distinct(pairs, width * len(rows))
+        index[alive] = found.searchsorted(pairs)
+        by_number, reached = [(origin, row.targets) for origin, (_, row) in rows.items()], list[State]()
+        for pair in found.tolist():
+            origin, targets = by_number[pair // width]
+            code = pair % width + least
+            reached.append((origin, code) if code >= 0 else targets[-2 - code])
+        return reached, index
 
     def accepts(self, state: State) -> bool:
         """Whether the text may end here."""
@@ -218,14 +250,14 @@ class LazyDfa(ByteAutomaton):
         subsets, split = self._subsets, self._split
         found, group_of = subsets.targets(subsets.unpacked(state))
         packed = [subsets.packed(target) for target in found]
-        by_class: list[bytes | None] = [*packed, None]  # index -1
         # Groups with the same target are merged.
         number: dict[bytes, int] = {}
         high = tuple([DEAD if g < 0 else number.setdefault(packed[g], len(number)) for g in group_of[split:]])
         shape = self._letters.high.shape(high) if number else None
+        code_of = [*[-2 - number.setdefault(each, len(number)) for each in packed], DEAD]  # index -1
         row = _TransitionRow(
-            [by_class[group] for group in group_of[:split]],
-            [DEAD] * self._letters.high.columns if shape is None else shape.root.tolist(),
+            [code_of[group] for group in group_of[:split]]
+            + ([DEAD] * self._letters.high.columns if shape is None else shape.root.tolist()),
             np.zeros((0, 0), dtype=np.intp) if shape is None else shape.nodes,
             list(number),
             {},

@@ -94,7 +94,8 @@ class VisitedStates(WalkTable):
         self.classes = max(self._column_of) + 1
         # Transitions are computed with one byte of each class.
         columns, first = np.unique(self.byte_class, return_index=True)
-        self._byte_of = dict(zip(columns.tolist(), first.tolist(), strict=True))
+        self._byte_of = np.zeros(self.classes, dtype=np.uint8)
+        self._byte_of[columns] = first
         self._lock = ProcessLock()
         self._paths: RunPaths | None = None
         self._numbers: dict[State, int] = {}
@@ -198,12 +199,7 @@ class VisitedStates(WalkTable):
         unknown = (found < _NONE).nonzero()[0]
         if len(unknown):
             missing = key.take(unknown)
-            asked = distinct(missing, self.table.size)
-            if most is not None:
-                begun = distinct(asked // self.classes, len(self.values)).tolist()
-                if self.work + sum([self.cost(state) for state in begun if state not in self._costs]) > most:
-                    raise TooMuchWork
-            self._ask(asked)
+            self._ask(distinct(missing, self.table.size), most)
             found[unknown] = np.maximum(self.table.ravel().take(missing), _NONE)
         return found
 
@@ -256,18 +252,23 @@ class VisitedStates(WalkTable):
                 return _NONE
         return state
 
-    def _ask(self, keys: NDArray[np.int64]) -> None:
-        """Compute entries of the table; ``keys`` are their flat indices."""
-        step, values, byte_of = self._automaton.step, self.values, self._byte_of
-        states, columns = (keys // self.classes).tolist(), (keys % self.classes).tolist()
-        for state in {*states}:
-            self._begin(state)
+    def _ask(self, keys: NDArray[np.int64], most: int | None) -> None:
+        """Compute entries of the table, as :meth:`step`; ``keys`` are their flat indices, each once."""
+        asked, columns = np.divmod(keys, self.classes)
+        states = distinct(asked, len(self.values))
+        begun = {state: self.cost(state) for state in states.tolist() if state not in self._costs}
+        work = sum(begun.values())
+        if most is not None and self.work + work > most:
+            raise TooMuchWork
+        self._costs |= begun
+        self.work += work
         # Computed outside the lock, because the automaton is a pure function and may be slow.
-        targets = [step(values[state], byte_of[column]) for state, column in zip(states, columns, strict=True)]
+        values = [self.values[state] for state in states.tolist()]
+        targets, index = self._automaton.steps(values, states.searchsorted(asked), self._byte_of.take(columns))
         with self._lock:
             # The numbers come first, because numbering may replace the table.
-            numbers = [_NONE if target is None else self._numbered(target) for target in targets]
-            self.table.ravel()[keys] = numbers
+            numbers = np.array([*map(self._numbered, targets), _NONE])  # index -1
+            self.table.ravel()[keys] = numbers.take(index)
 
 
 class _StatesOfAWalk(WalkTable):

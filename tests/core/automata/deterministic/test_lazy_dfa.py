@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from logitloom.automata.compilation_budget import BudgetTracker
 from logitloom.automata.deterministic import subsets
 from logitloom.automata.patterns.nfa import RedundantCopies
 from logitloom.automata.patterns.pattern import parse_pattern
+from logitloom.contract import State
 from logitloom.errors import BudgetExceeded, UnsupportedPattern
 from logitloom.masks.kernels import load_kernels
 from tests.cases import EXHAUSTIVE
@@ -128,6 +130,23 @@ def test_large_patterns_are_visited(pattern: str) -> None:
         "-iPad/3 CFNetwork",
     ):
         assert found.fullmatch(text) == expected(pattern, 0, text)
+
+
+@pytest.mark.parametrize("pattern", [*LARGE, r"[\w.-]{0,50}?(?:ключ|键)[^a]", "é|🙂a"])
+@pytest.mark.parametrize("count", [1, 12, 400])
+def test_many_steps_together_are_the_steps_one_by_one(pattern: str, count: int) -> None:
+    visited, rng = lazy(pattern), random.Random(count)
+    states, text = [visited.start()], "key😀é🙂 ключ键 Darwin/9".encode()
+    for begin in range(len(text)):
+        state: State | None = visited.start()
+        for byte in text[begin:]:
+            state = None if state is None else visited.step(state, byte)
+            states += [state] if state is not None else []
+    which = np.array([rng.randrange(len(states)) for _ in range(count)])
+    read = np.array([rng.choice([*text, rng.randrange(256)]) for _ in range(count)], dtype=np.uint8)
+    reached, index = visited.steps(states, which, read)
+    expected_states = [visited.step(states[at], byte) for at, byte in zip(which.tolist(), read.tolist(), strict=True)]
+    assert [None if at < 0 else reached[at] for at in index.tolist()] == expected_states
 
 
 @pytest.mark.parametrize("pattern", [r"[a-z]{1,200}", r"(?:ab|cd){2,40}x", r"\w+@\w+\.com", r"^a\b.{0,3}$", "yes|no"])
