@@ -89,7 +89,6 @@ _BLANKS: Final = b" \t\r\n"
 #: All keys of an object, as bits; and the most keys that are examined one by one after a member.
 _ANY: Final = -1
 _MOST_NAMES: Final = 32
-_QUOTE_AND_COLON: Final = 2
 #: The comma or bracket, the whitespace and the quote before the name of a member, and the first byte of the name.
 _BEGINS_NAME: Final = re.compile(rb'[,{][ \t\r\n]*".', re.DOTALL)
 
@@ -389,14 +388,14 @@ class TokenBounds:
             following = None if one is None else one.after(values, ())
             if one is None or following is None or len(found) > _MOST_NAMES:
                 return _NO_BOUND
-            begun, [(name, demand)] = self._parts.named(plan.keys, [(label, one.demand)])
+            begun, [(name, demand)] = self._parts.named(plan.keys, [(label, one.demand)], self._escape)
             value = self._of_value(demand, layout, opened)
             after = self._of_frame(following, layout, opened, 0)
             looked_at += value.looked_at + after.looked_at
             if value is _NO_BOUND or looked_at > _MOST_LOOKED_AT:
                 return _NO_BOUND
-            written = self._written(b"," + name + b":", demand, layout)
-            added = self._checked(max(added, (begun and begun + self._escape) + written, value.added, after.added))
+            own = self._of_named(name, begun, demand, layout)
+            added = self._checked(max(added, own, value.added, after.added))
         return _Bound(0, added, looked_at)
 
     def _has_many_ways(self, frame: Frame) -> TypeGuard[ObjectFrame]:
@@ -454,26 +453,37 @@ class TokenBounds:
         if self._has_many_ways(frame):
             demand_of, keys = AnyDemands(frame).of, frame.plan.keys
             demands = [(label, demand_of(label)) for label in keys.bit]
-            begun, members = self._parts.named(keys, demands)
+            begun, members = self._parts.named(keys, demands, self._escape)
         else:
             if frame not in self._members:
                 if len(self._members) >= _MOST_LISTED:
                     self._members.clear()
-                self._members[frame] = self._parts.members(frame, _MOST_LOOKED_AT)
+                self._members[frame] = self._parts.members(frame, _MOST_LOOKED_AT, self._escape)
             begun, members = self._members[frame]
             if begun and _is_tracked(frame):
-                begun = self._parts.longest_rest_of_name(frame, taken) + _QUOTE_AND_COLON
-        rest_of_name, looked_at = begun and begun + self._escape, 1
-        added = rest_of_name
+                begun = self._parts.longest_rest_of_name(frame, taken) + self._escape
+        looked_at, added = 1, 0
         for name, demand in members:
             value = self._of_value(demand, layout, opened)
             looked_at += value.looked_at
             if looked_at > _MOST_LOOKED_AT or value is _NO_BOUND:
                 return _NO_BOUND
-            # A token may write the comma alone, or a part of the whitespace after the comma.
-            before = b"," + name + b":" if name else b","
-            added = self._checked(max(added, value.added, rest_of_name + self._written(before, demand, layout)))
+            added = self._checked(max(added, value.added, self._of_named(name, begun, demand, layout)))
         return _Bound(0, added, looked_at)
+
+    def _of_named(self, name: bytes, begun: int, demand: ValueConstraint, layout: Layout) -> int:
+        """The tokens that end a member of which a token writes a part before the value.
+
+        Args:
+            name: a short name as it is written; empty for an item.
+            begun: the most bytes of the rest of a name that the schema does not list, with an escape and the quote; 0
+                if the name is listed.
+            demand: the constraint on the value.
+            layout: of the members.
+        """
+        # A token may write the comma alone, or a part of the whitespace after the comma.
+        whole = self._written(b"," + name + b":" if name else b",", demand, layout)
+        return max(whole, begun + self._written(b":", demand, layout)) if begun else whole
 
     def _of_distinct(self, frame: ArrayFrame, layout: Layout, opened: Brackets, items: int) -> _Bound:
         """The bound of an array of different items: each item may be the longest of a list of short items."""

@@ -101,7 +101,16 @@ class MooreMachine(Dfa):
     @cached_property
     def farthest(self) -> int:
         """The most bytes that an end can be away."""
-        return int(steps_to(self.next, self.accepting).max(initial=0))
+        return int(self._away.max(initial=0))
+
+    @cached_property
+    def farthest_between(self) -> int:
+        """The most bytes that an end can be away between two characters."""
+        return int(self._away[np.frombuffer(self.boundaries, dtype=np.bool_)].max(initial=0))
+
+    @cached_property
+    def _away(self) -> NDArray[np.int32]:
+        return steps_to(self.next, self.accepting)
 
     def state_parts(self) -> tuple[object, ...]:
         """What is written to a file: the table, each output once, and per state the number of its output."""

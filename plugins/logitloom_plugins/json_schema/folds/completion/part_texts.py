@@ -34,6 +34,7 @@ from logitloom_plugins.json_schema.values.content import Content
 __all__ = ["PartTexts"]
 
 _LONGEST_ESCAPE: Final = len("\\u0000")
+_QUOTE: Final = 1
 _NAMES_END: Final = "How far away the next name is depends on the names that have come."
 _TOO_MANY: Final = "There are too many members for all of them to be looked at."
 
@@ -226,8 +227,9 @@ class PartTexts:
         return self._longest_names[key]
 
     def longest_rest_of_name(self, frame: ObjectFrame, names: int) -> int:
-        """The most bytes of the rest of an undeclared name that has begun; as :meth:`longest_name`."""
-        return self._size_of_names(frame.plan.keys) * max([0, *[more for _, more in self._undeclared(frame, names)]])
+        """The most bytes of the rest of an undeclared name that has begun, with its quote; as :meth:`longest_name`."""
+        rest = max([0, *[more for _, more in self._undeclared(frame, names)]])
+        return self._size_of_names(frame.plan.keys) * rest + _QUOTE
 
     def _undeclared(self, frame: ObjectFrame, names: int) -> list[tuple[Label, int]]:
         """The labels of undeclared names, each with the most bytes of the rest of a name; see :meth:`longest_name`."""
@@ -244,9 +246,14 @@ class PartTexts:
         if isinstance(frame, ObjectFrame) and frame.tracked and self._is_scarce(frame):
             raise BudgetExceeded(_NAMES_END)
 
-    def members(self, frame: Frame, most: int) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
-        """The most bytes of a name that the schema does not list; and the constraints on the members that may come in
-        an open object or array, each with the name as it is written.
+    def members(self, frame: Frame, most: int, escape: int) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
+        """The most bytes of a name that the schema does not list, or of its rest, with the quote; and the constraints
+        on the members that may come in an open object or array, each with the name as it is written.
+
+        Args:
+            frame: the object or array.
+            most: the most members.
+            escape: the most bytes of an escape of which a part may have been written.
 
         Raises:
             BudgetExceeded: if there are more than ``most`` members, or if names can run out.
@@ -267,7 +274,7 @@ class PartTexts:
                 else:
                     # Frames in which more names are left out are reachable, too, and have the names after these.
                     next_ones = [(label, one.demand) for label, one in objects.members_here(self._values, reached)]
-                longest, named = self.named(keys, next_ones)
+                longest, named = self.named(keys, next_ones, escape)
                 other = max(other, longest)
                 found.update(dict.fromkeys(named))
             if len(found) > most:
@@ -275,12 +282,16 @@ class PartTexts:
         return other, [*found]
 
     def named(
-        self, keys: Keys, demands: Sequence[tuple[Label, ValueConstraint]]
+        self, keys: Keys, demands: Sequence[tuple[Label, ValueConstraint]], escape: int = 0
     ) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
         """The results of :meth:`members` for some labels of names with the constraints on their values."""
         named = [(self._name_of(label), demand) for label, demand in demands]
-        is_listed = len(named) == sum(label[0] == "name" for label, _ in demands)
-        return 0 if is_listed else self._size_of_names(keys) * keys.automaton.farthest + 2, named
+        if len(named) == sum(label[0] == "name" for label, _ in demands):
+            return 0, named
+        size, automaton = self._size_of_names(keys), keys.automaton
+        # No escape begins within a character.
+        rest = max(size * automaton.farthest, escape + size * automaton.farthest_between)
+        return rest + _QUOTE, named
 
     def _size_of_names(self, keys: Keys) -> int:
         """The most bytes with which a byte of a name that the schema does not list is written."""
