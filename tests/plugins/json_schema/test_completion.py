@@ -481,6 +481,19 @@ def test_a_member_that_no_token_names_is_the_one_that_the_completion_writes(more
     assert (bound_of(constraint, state) > 60) == bool(more)
 
 
+def test_the_cheap_bound_counts_a_name_that_the_schema_does_not_list_once() -> None:
+    vocabulary = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    schema = {"type": "object", "additionalProperties": {"type": "integer"}}
+    made = SchemaAutomaton(compile_schema(schema, SchemaOptions(Whitespace("compact"), "any")))
+    constraint = SchemaConstraint(made, vocabulary)
+    state: Any = constraint.start()
+    for byte in b'{"a':
+        state = constraint.advance(state, 1 + byte)
+    # A backslash and "u" leave four digits, which a token each writes; then come '":0}'.
+    _, least = constraint.least_after(state)
+    assert least.max() <= bound_of(constraint, state) <= 5 + len(b'":0}') + 1
+
+
 @pytest.mark.parametrize("many", [40, 160])
 def test_the_cheap_bound_of_alternatives_looks_at_each_name_once(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at all combinations of members, of which there are as many as pairs of names."""
