@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
+from logitloom_plugins.json_schema.values.listed_texts import among_all_texts
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
 
 __all__ = ["KeyParts", "Keys", "Label"]
@@ -46,13 +47,6 @@ class NameTree(NamedTuple):
     below: list[int]
     children: list[dict[int, int]]
     outside: list[int]
-
-
-@cache
-def _text_lists() -> tuple[list[list[int]], list[int], list[bool], bytes]:
-    """The table, the byte classes, the accepting states and the boundaries of the automaton of all UTF-8 texts."""
-    text = any_text()
-    return text.next.tolist(), text.byte_class.tolist(), text.accepting.tolist(), MooreMachine.of(text, ()).boundaries
 
 
 class Keys:
@@ -118,19 +112,13 @@ class Keys:
     @cached_property
     def tree(self) -> NameTree:
         """The prefix trie of the names within all texts; only without patterns and demands."""
-        text, (steps, classes, accepting, boundaries) = any_text(), _text_lists()
-        base = text.states
+        base = any_text().states
         encoded = [name.encode() for name in self.names]
-        used = sorted(set(b"".join(encoded)))
-        # Each byte that occurs in a name has its own column, after those of the automaton of all texts.
-        column = dict(zip(used, range(text.classes, text.classes + len(used)), strict=True))
         other = 1 << len(encoded)
-        # Lists with one entry per state of the trie. Such a state is a pair: a state of the automaton of all texts
-        # (``at``) and a node of the trie.
+        # Lists with one entry per state of the trie, and with one per state but the first.
         children: list[dict[int, int]] = [{}]
-        below, at = [other], [text.start]
-        above, columns = [], []
-        ends: dict[int, int] = {}
+        below, sources, read = [other], list[int](), list[int]()
+        ends: dict[int, Label] = {}
         for i, word in enumerate(encoded):
             state, bit = 0, 1 << i
             below[0] |= bit
@@ -140,26 +128,12 @@ class Keys:
                     following = children[state][byte] = base + len(children)
                     children.append({})
                     below.append(other)
-                    at.append(steps[at[state]][classes[byte]])
-                    above.append(base + state)
-                    columns.append(column[byte])
+                    sources.append(state)
+                    read.append(byte)
                 state = following - base
                 below[state] |= bit
-            ends[state] = i
-        table = text.next.take([*range(text.classes), *text.byte_class[used].tolist()], axis=1)
-        table = table.take([*range(base), *at], axis=0)
-        table[above, columns] = np.arange(base + 1, base + len(children))
-        byte_class = text.byte_class.copy()
-        byte_class[used] = list(column.values())
-        plain: Label = ("other", ())
-        labels: list[Label | None] = [plain if end else None for end in accepting]
-        labels += [labels[outside_state] for outside_state in at]
-        for state, i in ends.items():
-            labels[base + state] = ("name", self.names[i])
-        automaton = MooreMachine(byte_class, table, labels, base)
-        # Set here, because reading them off the whole table takes long. No state is narrow: other names may come.
-        automaton.boundaries = boundaries + bytes([boundaries[state] for state in at])
-        automaton.narrow = bytes(len(labels))
+            ends[state] = "name", self.names[i]
+        automaton, at = among_all_texts(sources, read, ends, ("other", ()))
         return NameTree(automaton, [other] * base + below, children, at)
 
     def in_tree(self, state: int) -> tuple[int, dict[int, int]]:

@@ -44,6 +44,7 @@ from logitloom_plugins.json_schema.schema.formula import (
 from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton, most_characters
+from logitloom_plugins.json_schema.values.listed_texts import among_all_texts
 from logitloom_plugins.json_schema.values.moore_machine import (
     MooreMachine,
     Output,
@@ -339,6 +340,9 @@ def _joint(
             languages, any_text(), lambda flags: output([*compress(others, flags)]), tracker, required=required
         )
     members = {text: found for text, found in _by_text(lists).items() if encodable(text)}
+    if not others and (other := output(())) is not None:
+        told = {found: output(found) for found in {*members.values()}}
+        return _among_all({text: told[found] for text, found in members.items()}, other, tracker)
     listed = _of_texts(members, tracker)
     return joint(
         languages,
@@ -381,6 +385,29 @@ def _by_text(lists: list[Atom]) -> dict[str, frozenset[Atom]]:
 def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMachine:
     """The prefix trie of some texts, each with its output."""
     ordered = sorted(outputs)
+    sources, read, ends = _trie(ordered, tracker)
+    found: list[Output] = [None] * (len(sources) + 1)
+    for text, state in zip(ordered, ends, strict=True):
+        found[state] = outputs[text]
+    return from_steps(sources, read, np.arange(1, len(found)), found, tracker)
+
+
+def _among_all(outputs: Mapping[str, Output], other: Output, tracker: BudgetTracker) -> MooreMachine:
+    """All texts: some of them with their own outputs, the others with one output."""
+    ordered = sorted(outputs)
+    sources, read, ends = _trie(ordered, tracker)
+    tracker.check_bytes(4 * len(sources) * len(np.unique(read)))
+    found = dict(zip(ends, [outputs[text] for text in ordered], strict=True))
+    return among_all_texts(sources.tolist(), read.tolist(), found, other)[0]
+
+
+def _trie(ordered: list[str], tracker: BudgetTracker) -> tuple[NDArray[np.int64], NDArray[np.uint8], list[int]]:
+    """The prefix trie of some sorted texts, whose root is state 0.
+
+    Returns:
+        For each state but the root the state before it, and the byte between the two; and per text the state at which
+        it ends.
+    """
     texts = [text.encode() for text in ordered]
     lengths = np.array([len(text) for text in texts], dtype=np.int64)
     read = np.frombuffer(b"".join(texts), dtype=np.uint8)
@@ -405,10 +432,7 @@ def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMac
         if some:
             path.append((common + 1, number))
     sources[first[branches] - 1] = np.array(befores)[branches]
-    found: list[Output] = [None] * (len(sources) + 1)
-    for text, state in zip(ordered, (first + new - 1).tolist(), strict=True):
-        found[state] = outputs[text]
-    return from_steps(sources, read[is_new], np.arange(1, len(found)), found, tracker)
+    return sources, read[is_new], (first + new - 1).tolist()
 
 
 def _shared(read: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
