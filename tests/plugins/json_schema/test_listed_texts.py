@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom.automata import BudgetTracker, any_text
+from logitloom_plugins.json_schema.values.listed_texts import among_all_texts, texts_alone
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
-from logitloom_plugins.json_schema.values.strings import _among_all, _of_texts
 
 TEXTS = st.text(alphabet='ab"\\é一🙂\x00', max_size=5)
 
@@ -27,7 +27,7 @@ def output_of(machine: MooreMachine, text: bytes) -> Any:
 def test_each_text_has_its_output_and_all_others_the_other(
     listed: dict[str, int | None], others: Sequence[str]
 ) -> None:
-    machine = _among_all(listed, "other", BudgetTracker())
+    machine = among_all_texts(listed, "other", BudgetTracker())
     for text in {*listed, *others, *[text + "a" for text in listed], *[text[:-1] for text in listed]}:
         assert output_of(machine, text.encode()) == listed.get(text, "other")
 
@@ -36,16 +36,15 @@ def test_each_text_has_its_output_and_all_others_the_other(
 @given(st.dictionaries(TEXTS, st.sampled_from([1, 2]), max_size=6), st.lists(st.binary(max_size=4), max_size=8))
 def test_it_agrees_with_the_product_on_all_bytes(listed: dict[str, int], others: list[bytes]) -> None:
     tracker = BudgetTracker()
-    made = _among_all(listed, "other", tracker)
-    product = joint([], any_text(), lambda found: found[0] or "other", tracker, _of_texts(listed, tracker))
+    made = among_all_texts(listed, "other", tracker)
+    product = joint([], any_text(), lambda found: found[0] or "other", tracker, texts_alone(listed, tracker))
     ends = [*others, *[text.encode()[:cut] for text in listed for cut in range(1, 9)]]
     for text in [*ends, *[text.encode() + end for text in listed for end in others]]:
         assert output_of(made, text) == output_of(product, text)
-    for state in range(made.states):
-        assert made.boundaries[state] == MooreMachine(made.byte_class, made.next, made.outputs).boundaries[state]
+    assert made.boundaries == MooreMachine(made.byte_class, made.next, made.outputs).boundaries
 
 
 @pytest.mark.parametrize("listed", [{}, {"": 1}])
 def test_few_texts(listed: dict[str, int]) -> None:
-    machine = _among_all(listed, "other", BudgetTracker())
+    machine = among_all_texts(listed, "other", BudgetTracker())
     assert [output_of(machine, text) for text in (b"", b"x", b"\xff")] == [listed.get("", "other"), "other", "dead"]

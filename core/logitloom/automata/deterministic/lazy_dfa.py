@@ -139,7 +139,9 @@ class LazyDfa(ByteAutomaton):
                 table[at, self._split :] = row.nodes[node]
         codes, index = table[which, self._letters.byte_class.take(read)], np.full(len(read), -1)
         alive = (codes != DEAD).nonzero()[0]
-        least, width = int(table.min()), int(table.max() - table.min()) + 1
+        # A next state is told by the state before the current character and a code: one number for both.
+        least = int(table.min())
+        width = int(table.max()) - least + 1
         pairs = origins.take(which.take(alive)) * width + (codes.take(alive) - least)
         found = distinct(pairs, width * len(rows))
         index[alive] = found.searchsorted(pairs)

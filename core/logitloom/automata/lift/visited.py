@@ -11,7 +11,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -208,10 +208,18 @@ class VisitedStates(WalkTable):
         told = self._automaton.work(self.values[state])
         return _OF_A_STATE + _size(self.values[state]) // _BYTES_OF_A_UNIT if told is None else told
 
-    def _begin(self, state: int) -> None:
-        if state not in self._costs:
-            self._costs[state] = cost = self.cost(state)
-            self.work += cost
+    def _begin(self, states: Iterable[int], most: int | None = None) -> None:
+        """Count the work of the transitions of some states, of each state once.
+
+        Raises:
+            TooMuchWork: if the work would be more than ``most``.
+        """
+        begun = {state: self.cost(state) for state in states if state not in self._costs}
+        work = self.work + sum(begun.values())
+        if most is not None and work > most:
+            raise TooMuchWork
+        self._costs |= begun
+        self.work = work
 
     def work_of(self, states: set[int]) -> int:
         """The work of the transitions from some states that were computed."""
@@ -237,7 +245,7 @@ class VisitedStates(WalkTable):
         column = self._column_of[byte]
         reached = int(self.table[state, column])
         if reached < _NONE:
-            self._begin(state)
+            self._begin([state])
             target = self._automaton.step(self.values[state], byte)
             reached = _NONE if target is None else self.number(target)
             with self._lock:
@@ -256,12 +264,7 @@ class VisitedStates(WalkTable):
         """Compute entries of the table, as :meth:`step`; ``keys`` are their flat indices, each once."""
         asked, columns = np.divmod(keys, self.classes)
         states = distinct(asked, len(self.values))
-        begun = {state: self.cost(state) for state in states.tolist() if state not in self._costs}
-        work = sum(begun.values())
-        if most is not None and self.work + work > most:
-            raise TooMuchWork
-        self._costs |= begun
-        self.work += work
+        self._begin(states.tolist(), most)
         # Computed outside the lock, because the automaton is a pure function and may be slow.
         values = [self.values[state] for state in states.tolist()]
         targets, index = self._automaton.steps(values, states.searchsorted(asked), self._byte_of.take(columns))

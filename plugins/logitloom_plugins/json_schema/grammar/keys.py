@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
-from logitloom_plugins.json_schema.values.listed_texts import among_all_texts
+from logitloom_plugins.json_schema.values.listed_texts import trie_among_all
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
 
 __all__ = ["KeyParts", "Keys", "Label"]
@@ -133,7 +133,7 @@ class Keys:
                 state = following - base
                 below[state] |= bit
             ends[state] = "name", self.names[i]
-        automaton, at = among_all_texts(sources, read, ends, ("other", ()))
+        automaton, at = trie_among_all(sources, read, ends, ("other", ()))
         return NameTree(automaton, [other] * base + below, children, at)
 
     def in_tree(self, state: int) -> tuple[int, dict[int, int]]:

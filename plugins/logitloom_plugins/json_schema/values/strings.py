@@ -13,9 +13,6 @@ from functools import lru_cache
 from itertools import compress
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from logitloom.automata import (
     Budget,
     BudgetTracker,
@@ -44,12 +41,11 @@ from logitloom_plugins.json_schema.schema.formula import (
 from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma, counted_length
 from logitloom_plugins.json_schema.values.formats import IRREGULAR, format_automaton, most_characters
-from logitloom_plugins.json_schema.values.listed_texts import among_all_texts
+from logitloom_plugins.json_schema.values.listed_texts import among_all_texts, texts_alone
 from logitloom_plugins.json_schema.values.moore_machine import (
     MooreMachine,
     Output,
     encodable,
-    from_steps,
     joint,
 )
 
@@ -342,8 +338,8 @@ def _joint(
     members = {text: found for text, found in _by_text(lists).items() if encodable(text)}
     if not others and (other := output(())) is not None:
         told = {found: output(found) for found in {*members.values()}}
-        return _among_all({text: told[found] for text, found in members.items()}, other, tracker)
-    listed = _of_texts(members, tracker)
+        return among_all_texts({text: told[found] for text, found in members.items()}, other, tracker)
+    listed = texts_alone(members, tracker)
     return joint(
         languages,
         any_text(),
@@ -374,84 +370,9 @@ def _finite(
         if holding not in outputs:
             outputs[holding] = output(holding)
         found[text] = outputs[holding]
-    return _of_texts({text: each for text, each in found.items() if each is not None}, tracker)
+    return texts_alone({text: each for text, each in found.items() if each is not None}, tracker)
 
 
 def _by_text(lists: list[Atom]) -> dict[str, frozenset[Atom]]:
     """For each text of some lists the lists that have it."""
     return memberships([(atom, atom[1]) for atom in lists])
-
-
-def _of_texts(outputs: Mapping[str, Output], tracker: BudgetTracker) -> MooreMachine:
-    """The prefix trie of some texts, each with its output."""
-    ordered = sorted(outputs)
-    sources, read, ends = _trie(ordered, tracker)
-    found: list[Output] = [None] * (len(sources) + 1)
-    for text, state in zip(ordered, ends, strict=True):
-        found[state] = outputs[text]
-    return from_steps(sources, read, np.arange(1, len(found)), found, tracker)
-
-
-def _among_all(outputs: Mapping[str, Output], other: Output, tracker: BudgetTracker) -> MooreMachine:
-    """All texts: some of them with their own outputs, the others with one output."""
-    ordered = sorted(outputs)
-    sources, read, ends = _trie(ordered, tracker)
-    tracker.check_bytes(4 * len(sources) * len(np.unique(read)))
-    found = dict(zip(ends, [outputs[text] for text in ordered], strict=True))
-    return among_all_texts(sources.tolist(), read.tolist(), found, other)[0]
-
-
-def _trie(ordered: list[str], tracker: BudgetTracker) -> tuple[NDArray[np.int64], NDArray[np.uint8], list[int]]:
-    """The prefix trie of some sorted texts, whose root is state 0.
-
-    Returns:
-        For each state but the root the state before it, and the byte between the two; and per text the state at which
-        it ends.
-    """
-    texts = [text.encode() for text in ordered]
-    lengths = np.array([len(text) for text in texts], dtype=np.int64)
-    read = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    shared = _shared(read, lengths)
-    # Each text adds consecutive new states, one after each byte that it does not share with the text before.
-    new = lengths - shared
-    tracker.check_states(int(new.sum()) + 1)
-    first = 1 + new.cumsum() - new
-    place = np.arange(len(read)) - np.repeat(lengths.cumsum() - lengths, lengths)
-    is_new = place >= np.repeat(shared, lengths)
-    sources = np.arange(int(new.sum()))
-    # The first new state of a text comes after a state of an earlier text: the last text that shares fewer bytes with
-    # the text before it than this text does.
-    branches = new > 0
-    path: list[tuple[int, int]] = [(0, 0)]
-    befores = []
-    for common, number, some in zip(shared.tolist(), first.tolist(), branches.tolist(), strict=True):
-        while path[-1][0] > common:
-            path.pop()
-        depth, state = path[-1]
-        befores.append(state + common - depth)
-        if some:
-            path.append((common + 1, number))
-    sources[first[branches] - 1] = np.array(befores)[branches]
-    return sources, read[is_new], (first + new - 1).tolist()
-
-
-def _shared(read: NDArray[np.uint8], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``[texts]``: how many bytes each of some texts in ascending order has in common with the text before it.
-
-    Args:
-        read: the bytes of all texts.
-        lengths: of the texts.
-    """
-    ends = lengths.cumsum()
-    most = np.minimum(lengths[1:], lengths[:-1])
-    # Only the first text may be empty.
-    pairs = np.flatnonzero(most)
-    most = most[pairs]
-    begins = most.cumsum() - most
-    place = np.arange(int(most.sum())) - np.repeat(begins, most)
-    before, after = (place + np.repeat((ends - lengths)[pairs + offset], most) for offset in (0, 1))
-    differs = np.where(read[before] != read[after], place, np.repeat(most, most))
-    shared = np.zeros(len(lengths), dtype=np.int64)
-    if len(pairs):
-        shared[pairs + 1] = np.minimum.reduceat(differs, begins)
-    return shared

@@ -34,7 +34,7 @@ from logitloom_plugins.json_schema.values.content import Content
 __all__ = ["PartTexts"]
 
 _LONGEST_ESCAPE: Final = len("\\u0000")
-_QUOTE: Final = 1
+_QUOTE: Final = len('"')
 _NAMES_END: Final = "How far away the next name is depends on the names that have come."
 _TOO_MANY: Final = "There are too many members for all of them to be looked at."
 
