@@ -8,6 +8,9 @@ switches it off. Each caller has NumPy code with the same result, and continues 
 
 from __future__ import annotations
 
+import functools
+import os
+import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -27,6 +30,7 @@ __all__ = [
     "StepTables",
     "do_without_kernels",
     "host_kernels",
+    "importing",
     "load_kernels",
     "load_kernels_with",
     "look_for_kernels_again",
@@ -273,6 +277,8 @@ _PAYS: Final = 1 << 28
 _LEAST_WORK: Final = 1 << 16
 _work = 0
 _looked = False
+#: The number of the current search: what an earlier search finds is not wanted any more.
+_search = 0
 _kernels: MaskKernels | None = None
 
 #: The function that returns the installed kernels; its argument is whether to wait until they are loaded.
@@ -291,8 +297,8 @@ def load_kernels_with(load: Callable[[bool], MaskKernels | None]) -> None:
 
 def look_for_kernels_again() -> None:
     """Let the next call of :func:`host_kernels` ask the plug-in again. Running chains take the kernels then."""
-    global _looked, _kernels
-    _looked, _kernels = False, None
+    global _looked, _kernels, _search
+    _looked, _kernels, _search = False, None, _search + 1
 
 
 def do_without_kernels() -> None:
@@ -319,9 +325,8 @@ def load_kernels() -> MaskKernels | None:
 def host_kernels(work: int = 0) -> MaskKernels | None:
     """The installed kernels (the first by name that is not blocked), or ``None``.
 
-    A process begins with NumPy. The plug-in is asked for the kernels once the work of all calls would have paid for
-    loading them, and loads them in a thread of its own. The results do not depend on the moment when the kernels are
-    loaded.
+    A process begins with NumPy. Once the work of all calls would have paid for loading the kernels, a thread looks for
+    the plug-in, which loads them. The results do not depend on the moment when the kernels are loaded.
 
     Args:
         work: the numbers that NumPy would read instead, at least about that of a short walk.
@@ -336,11 +341,56 @@ def host_kernels(work: int = 0) -> MaskKernels | None:
 
 
 def _look(wait: bool) -> MaskKernels | None:
-    global _looked, _kernels
+    global _looked
     # The flag is set first: kernels that are ready while the plug-in still answers are then looked for again.
     _looked = True
-    found = _load_kernels(wait) if _wanted and not _failed and _load_kernels is not None else None
-    if found is not None:
-        _kernels = cast(MaskKernels, _Guarded(found))
-    _looked = _looked or wait or found is not None
+    if wait:
+        _find(True, _search)
+        _looked = True
+    else:
+        # A thread, because a look at the metadata of all that is installed takes longer than a step.
+        _forks_wait()
+        threading.Thread(target=_find_beside, args=(_search,), name="logitloom kernel search", daemon=True).start()
     return _kernels
+
+
+def _find_beside(search: int) -> None:
+    with importing:
+        _find(False, search)
+
+
+def _find(wait: bool, search: int) -> None:
+    global _looked, _kernels
+    if not _wanted or _failed or _load_kernels is None:
+        return
+    found = _load_kernels(wait)
+    if found is not None and (wait or search == _search) and _wanted:
+        _looked, _kernels = True, cast(MaskKernels, _Guarded(found))
+
+
+#: Held while a thread imports what kernels need, so that no process is forked in the middle of an import.
+importing = threading.Lock()
+
+
+def _let_go() -> None:
+    if importing.locked():
+        importing.release()
+
+
+def _begin_in_child() -> None:
+    _let_go()
+    look_for_kernels_again()
+
+
+@functools.cache
+def _forks_wait() -> None:
+    """Let forks wait until no thread imports."""
+    # What is registered last is called first. Imports use the lock of this module, which a fork takes, too.
+    import logging  # noqa: F401
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=functools.partial(importing.acquire, timeout=5.0),
+            after_in_parent=_let_go,
+            after_in_child=_begin_in_child,
+        )

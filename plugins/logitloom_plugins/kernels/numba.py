@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import hashlib
 import importlib
 import json
@@ -26,7 +25,7 @@ from typing import Any, Final
 
 from logitloom.display.warning import warn
 from logitloom.errors import BackendUnsupported, LogitloomError
-from logitloom.masks.kernels import KernelsNotReady, look_for_kernels_again
+from logitloom.masks.kernels import KernelsNotReady, importing, look_for_kernels_again
 from logitloom.rows.atomic_file import write_whole
 
 __all__ = ["NumbaKernels"]
@@ -116,8 +115,6 @@ def _refuse_disabled() -> None:
         )
 
 
-#: Held while a module is imported, so that no process ends or is forked in the middle of an import.
-_importing = threading.Lock()
 _ending = False
 #: The modules of compiled functions, once all are imported and work.
 _modules: list[Any] = []
@@ -131,7 +128,7 @@ def _imported() -> list[Any] | None:
 def _loaded() -> list[Any]:
     """The modules of compiled functions. The import of these modules compiles the kernels that are not on disk."""
     for name in _FUNCTIONS:
-        with _importing:
+        with importing:
             if _ending:
                 raise ImportError("The interpreter ends.")
             module = importlib.import_module(f"logitloom_plugins.kernels.{name}")
@@ -146,26 +143,8 @@ def _loaded() -> list[Any]:
 def _end() -> None:
     global _ending
     _ending = True
-    with _importing:
+    with importing:
         pass
-
-
-def _let_go() -> None:
-    if _importing.locked():
-        _importing.release()
-
-
-def _begin_in_child() -> None:
-    _let_go()
-    look_for_kernels_again()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=functools.partial(_importing.acquire, timeout=5.0),
-        after_in_parent=_let_go,
-        after_in_child=_begin_in_child,
-    )
 
 
 # -- the note of what is on disk --------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from logitloom import Context, processors
 from logitloom.cli.main import main
 from logitloom.masks.kernels import KernelsNotReady, host_kernels, look_for_kernels_again
 from tests.core.automata.vocabularies import small
+from tests.plugins.kernels.search import searched
 
 pytest.importorskip("numba", reason="kernels need numba")
 
@@ -112,7 +113,7 @@ def test_a_failure_is_told_once_and_numpy_goes_on(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(plugin, "_compile_in_child", lambda: "There is no compiler here.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert host_kernels() is None
+        assert searched() is None
         assert plugin._watching is not None
         plugin._watching.join(60)
         assert host_kernels() is None
