@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from logitloom import Vocabulary
 from logitloom.automata import Budget
 from logitloom_plugins.json_schema.folds.machine import read
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
@@ -17,6 +18,7 @@ from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.states import ObjectState
+from logitloom_plugins.json_schema.tokens.schema_constraint import can_write
 from logitloom_plugins.json_schema.tokens.string_rows import string_tables
 from tests.cases import EXHAUSTIVE
 from tests.core.automata.vocabularies import mixed
@@ -252,3 +254,21 @@ def test_digits_of_a_low_surrogate_alone_never_begin(escapes: str) -> None:
         reached = read(machine, begun)
         assert reached is not None
         assert sorted(map(chr, [*machine.codes.every_code(reached.state)])) == sorted(digits)
+
+
+#: Patterns, and whether single bytes that the vocabulary lacks might be the only ones of a character.
+RARE = [
+    (r"^[\p{L}\p{Nd}\p{Zs}]+$", False),
+    (r"^\ud83d[\ude00-\ude4f]$", False),
+    (r"^\u{1F600}$", False),
+    (r"^\p{Co}$", True),
+    (r"^\P{L}$", True),
+    (r"^\u{F0000}$", True),
+    (r"^\udb80\udc00$", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "rare"), RARE)
+def test_only_patterns_of_rare_characters_need_their_bytes(pattern: str, rare: bool) -> None:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(0xF1)]], eos=[0])
+    assert can_write({"type": "string", "pattern": pattern}, words) is not rare

@@ -40,8 +40,11 @@ __all__ = ["SchemaConstraint", "can_write"]
 
 #: The bytes of JSON texts without rare characters. Other characters can be left out, or be written with these bytes.
 _NEEDED: Final = (*range(0x20, 0xC0), *range(0xC2, 0xF1))
-#: The parts of a pattern that name rare characters.
-_RARE: Final = re.compile(r"\\([pPu]\{|u[dD][89abAB])")
+#: The parts of a pattern that may name characters from U+40000 on, and no others: a code point, the first half of a
+#: surrogate pair, a property. Letters, numbers, punctuation, symbols and separators have no such characters.
+_RARE: Final = re.compile(
+    r"\\(u\{0*(10|[4-9a-fA-F])[0-9a-fA-F]{4}\}|u[dD](8[c-fC-F]|[9abAB])|p\{(?![LNPSZ][a-z&]?\})|P\{)"
+)
 
 
 def can_write(document: JSONValue, vocabulary: Vocabulary) -> bool:
