@@ -284,3 +284,17 @@ def test_names_of_labels_are_those_that_a_search_through_all_names_finds(
 
     monkeypatch.setattr(content_texts, "names_of_labels", found_in_part)
     assert ContentTexts("any", CompletionMemory()).names_of_labels(keys, every, tries) == searched
+
+
+def test_ends_of_numbers_with_many_states_take_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers have no more lengths than states, so that there is no table of pairs."""
+    schema = {"type": "integer", "allOf": [{"multipleOf": 77}, {"not": {"multipleOf": 104}}, {"multipleOf": 9}]}
+    found = SchemaAutomaton(compile_schema(schema))
+    monkeypatch.setattr(content_texts, "several", None)
+    for begun in (b"1", b"-7", b"1040"):
+        rest = found.completion(found.read(found.start(), begun))
+        assert rest is not None
+        number = int(begun + rest)
+        assert number % 693 == 0 != number % 104
+        shorter = [int(begun + b"%0*d" % (size, each)) for size in range(1, len(rest)) for each in range(10**size)]
+        assert not [each for each in [int(begun), *shorter] if each % 693 == 0 != each % 104]

@@ -24,6 +24,8 @@ __all__ = ["ContentTexts", "is_plain"]
 
 #: Pairs of a state of a content and a number of characters, of which the nearest ends are remembered.
 _MOST_PAIRS: Final = 1 << 16
+#: The same where characters are not counted: the table of next states is that of the content itself.
+_MOST_STATES: Final = 1 << 17
 #: Above so many pairs the ends of a content with few outputs are found for one output at a time, without pairs.
 _MANY_PAIRS: Final = 1 << 12
 _FEW_OUTPUTS: Final = 8
@@ -150,7 +152,8 @@ class ContentTexts:
         if content not in nearest:
             pairs = content.automaton.states * (content.points[-1] + 1 if content.counts else 1)
             others_tell = _tells_ends(content) or (pairs > _MANY_PAIRS and self._each_tells_ends(content))
-            nearest[content] = None if pairs > _MOST_PAIRS or others_tell else NearestEnds(content)
+            most = _MOST_PAIRS if content.counts else _MOST_STATES
+            nearest[content] = None if pairs > most or others_tell else NearestEnds(content)
         return nearest[content]
 
     def farthest_end(self, content: Content) -> int:
