@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.folds.completion import member_texts
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
-from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.folds.text_reader import TextReader
+from logitloom_plugins.json_schema.grammar import least_solution, objects
 from logitloom_plugins.json_schema.grammar.layout import POLICIES, Whitespace
 from logitloom_plugins.json_schema.tokens import bounds, token_distances
 from logitloom_plugins.json_schema.tokens.bounds import begin_names, opened_at_once
@@ -145,6 +148,37 @@ def test_every_beginning_has_a_completion_that_counts_down(name: str, policy: st
             text += bytes([byte])
 
 
+@pytest.mark.parametrize(
+    "begun", ["", '{\n  "a": {\n', '{\n  "a": {\n    "b', '{"k": {"l": [1, {', '{"k":{"l":[[2],[3']
+)
+def test_a_completion_repeats_no_name_and_no_item_and_is_found_without_reading(
+    begun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that come twice would be counted twice; each choice of a name or an item leaves out those that came."""
+    inner = {"type": "object", "minProperties": 2, "additionalProperties": {"type": "array", "uniqueItems": True,
+             "minItems": 3}, "patternProperties": {"^a": {"type": "integer"}}}  # fmt: skip
+    schema = {"type": "object", "minProperties": 3, "additionalProperties": inner}
+    schema_automaton = SchemaAutomaton(compile_schema(schema, SchemaOptions(Whitespace("json_dumps"))))
+    state = schema_automaton.read(schema_automaton.start(), begun.encode()) if begun else schema_automaton.start()
+    assert state is not None
+    with monkeypatch.context() as patched:
+        if state.items.frame is None:
+            patched.setattr(TextReader, "read", None)
+        rest = schema_automaton.completion(state)
+    assert rest is not None
+    end = schema_automaton.read(state, rest)
+    assert end is not None
+    assert schema_automaton.accepts(end)
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len({name for name, _ in pairs}) == len(pairs)
+        return dict(pairs)
+
+    value = json.loads(begun + rest.decode(), object_pairs_hook=members)
+    assert len(value) >= 3
+    assert all(len(each) >= 2 for each in value.values())
+
+
 #: What differs in an array, and how many items there are at least.
 DIFFERENT: dict[str, tuple[Any, int]] = {
     "short strings": ({"type": "string", "maxLength": 5}, 30),
@@ -254,6 +288,45 @@ def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_c
             exact = constraint.least_tokens(after)
             assert exact == least[place]
         state = constraint.advance(state, int(dice.choice(ids.tolist())))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("checks", [1, 3])
+@pytest.mark.long
+def test_a_bound_that_takes_several_masks_is_the_bound_that_is_found_at_once(
+    name: str, checks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do the searches that were stopped for it change what other searches find."""
+    whole = SchemaConstraint(automaton(name, "json_dumps"), words(name))
+    parts = SchemaConstraint(automaton(name, "json_dumps"), words(name))
+    standing, clock = SimpleNamespace(thread_time=lambda: 0.0), itertools.count()
+    ticking = SimpleNamespace(thread_time=lambda: next(clock) * bounds._MOST_SECONDS / checks)
+    monkeypatch.setattr(bounds, "_FEW_FOUND", 0)
+    dice, stopped, known = random.Random(name), 0, 0
+    one: Any = whole.start()
+    other: Any = parts.start()
+    for _ in range(5):
+        with monkeypatch.context() as patched:
+            patched.setattr(bounds, "time", standing)
+            patched.setattr(least_solution, "time", standing)
+            bound, (ids, least) = whole.most_after(one), whole.least_after(one)
+        with monkeypatch.context() as patched:
+            patched.setattr(bounds, "time", ticking)
+            patched.setattr(least_solution, "time", ticking)
+            while (found := parts.most_after(other)) == UNKNOWN != bound:
+                stopped += 1
+                assert stopped < 5000
+                if stopped < 3:
+                    assert np.array_equal(parts.least_after(other)[1], least)
+        assert found == bound
+        known += bound < UNKNOWN
+        assert np.array_equal(parts.least_after(other)[1], least)
+        if not len(ids):
+            break
+        token = int(dice.choice(ids.tolist()))
+        one, other = whole.advance(one, token), parts.advance(other, token)
+    assert known or name in ("different pairs", "listed objects")
+    assert stopped or checks > 1 or not known
 
 
 #: Arrays and objects whose values are more than one token in each layout.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, TypeVar
 
-__all__ = ["Answer", "Find", "Inquiry", "LeastSolution"]
+__all__ = ["Answer", "Find", "Inquiry", "LeastSolution", "TakesLong"]
 
 Found = TypeVar("Found")
 #: The type of an answer depends on the question; so ``Any``.
@@ -19,6 +21,10 @@ Inquiry = Generator[Hashable, Answer, Found]
 Find = Callable[[Any, Answer], tuple[Answer, bool] | Inquiry[tuple[Answer, bool]]]
 
 
+class TakesLong(Exception):
+    """Finding answers, or what is made of answers, takes longer than it may."""
+
+
 class LeastSolution:
     """The least answers to questions that may depend on one another.
 
@@ -29,16 +35,32 @@ class LeastSolution:
         known: answers that are certain, by question.
         found: the answers that the current passes have found; later passes may add to them.
         unsure: whether the current pass has used an answer that later passes may change.
+        deadline: the processor time of this thread, in seconds, from which on :class:`TakesLong` is raised. Answers
+            that are certain by then are kept.
     """
 
     def __init__(self) -> None:
         self.known: dict[Hashable, Answer] = {}
         self.found: dict[Hashable, Answer] = {}
         self.unsure = False
+        self.deadline = math.inf
         self._asked: set[Hashable] = set()
 
+    def check_time(self) -> None:
+        """Check the time.
+
+        Raises:
+            TakesLong: if it is over.
+        """
+        if self.deadline < math.inf and time.thread_time() > self.deadline:
+            raise TakesLong
+
     def of(self, question: Hashable, find: Find) -> Answer:
-        """The answer to a question, which a function finds."""
+        """The answer to a question, which a function finds.
+
+        Raises:
+            TakesLong: if the time is over.
+        """
         if question in self.known:
             return self.known[question]
         if question in self._asked:
@@ -76,6 +98,7 @@ class LeastSolution:
         answer: Answer = None
         while True:
             asked, inquiry, unsure = open_ones[-1]
+            self.check_time()
             try:
                 following = inquiry.send(answer)
             except StopIteration as end:

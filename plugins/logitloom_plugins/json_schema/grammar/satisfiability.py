@@ -75,8 +75,8 @@ class Satisfiability:
         self.tracker = tracker
         self.root = ValueConstraint(("s", keywords.document.root)) if root is None else root
         #: Truth vectors by constraint on a value, and by frame whether it can be closed.
-        self._solution = LeastSolution()
-        self._known = self._solution.known
+        self.solution = LeastSolution()
+        self._known = self.solution.known
         self._known[ValueConstraint(True)] = _POSSIBLE
         self._keys: dict[KeyParts, Keys] = {}
         self._object_plans: dict[PlanParts, ObjectPlan] = {}
@@ -263,7 +263,7 @@ class Satisfiability:
             BudgetExceeded: if there are too many extra formulas, or if the budget is used up.
         """
         known = self._seen(demand)
-        return self._solution.of(demand, self._find) if known is None else known
+        return self.solution.of(demand, self._find) if known is None else known
 
     def possible(self, demand: ValueConstraint) -> bool:
         """Whether any value satisfies ``demand.must``."""
@@ -274,7 +274,7 @@ class Satisfiability:
         known: bool | None = self._known.get(frame)
         if known is None and self._is_seen_to_live(frame):
             known = self._known[frame] = True
-        return self._solution.of(frame, self._find) if known is None else known
+        return self.solution.of(frame, self._find) if known is None else known
 
     def _is_seen_to_live(self, frame: Frame) -> bool:
         """Whether a container without open formulas may be closed now, or after members whose values are seen."""
@@ -323,7 +323,7 @@ class Satisfiability:
             except StopIteration as end:
                 result: Found = end.value
                 return result
-            answer = self._solution.of(question, self._find)
+            answer = self.solution.of(question, self._find)
 
     def _truth_vectors(
         self, demand: ValueConstraint, before: frozenset[TruthVector] | None
@@ -331,7 +331,7 @@ class Satisfiability:
         if demand.must is False:
             return frozenset(), True
         found = set(before or ())
-        self._solution.found[demand] = frozenset(found)
+        self.solution.found[demand] = frozenset(found)
         self._count_work("demands")
         everything = 2 ** len(demand.extras)
         for kind in self.kinds(demand):
@@ -401,7 +401,7 @@ class Satisfiability:
         return objects.end_object(frame) if isinstance(frame, ObjectFrame) else arrays.end_array(frame)
 
     def _can_be_closed(self, frame: Frame, before: bool | None) -> Inquiry[tuple[bool, bool]]:
-        self._solution.found[frame] = bool(before)
+        self.solution.found[frame] = bool(before)
         hard = None
         simple = frame.only_hard
         if isinstance(frame, ArrayFrame):
@@ -453,7 +453,7 @@ class Satisfiability:
                 if following not in way_to:
                     way_to[following] = current
                     stack.append(following)
-        if not self._solution.unsure:
+        if not self.solution.unsure:
             self._known.update(dict.fromkeys(way_to, False))
         return False, False
 

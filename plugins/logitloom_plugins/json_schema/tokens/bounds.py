@@ -31,6 +31,7 @@ from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
 from logitloom_plugins.json_schema.grammar.keys import Label
 from logitloom_plugins.json_schema.grammar.layout import PIECE, Layout, inside, relaid
+from logitloom_plugins.json_schema.grammar.least_solution import TakesLong
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame, member, most_needed
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
@@ -67,6 +68,8 @@ _FEW_FOUND: Final = 32
 _ENDS: Final = 8
 _BLOCK: Final = 1 << 11
 _MOST_SECONDS: Final = 0.01
+#: After so many masks that have given up the time doubles: a single search may take longer.
+_TRIES: Final = 16
 #: The most ways in which an object may go on, times one more than the number of its atoms, if all ways are to be
 #: examined.
 _MOST_WAYS: Final = 1 << 12
@@ -113,10 +116,6 @@ class _Bound(NamedTuple):
 _NO_BOUND: Final = _Bound(UNKNOWN, UNKNOWN)
 
 
-class _TakesLong(Exception):
-    """Finding a bound takes longer than it may."""
-
-
 class _IsLarge(Exception):
     """A bound is larger than it may be."""
 
@@ -145,6 +144,8 @@ class TokenBounds:
         self._begun: dict[Frame, tuple[Iterator[Frame], int]] = {}
         #: How many more parts are found before :meth:`soon_after_any` gives up, and the processor time that it takes.
         self._left = self._deadline = math.inf
+        #: How many masks in succession have given up.
+        self._given_up = 0
         #: The largest number of added tokens for which :meth:`exceeds` looks any further.
         self._most_added = math.inf
 
@@ -153,19 +154,25 @@ class TokenBounds:
 
         A mask depends neither on the result nor on the time: without a bound a search finds the same tokens.
         """
-        self._left, self._deadline = _FEW_FOUND, time.thread_time() + _MOST_SECONDS
+        seconds = _MOST_SECONDS * 2 ** (self._given_up // _TRIES)
+        self._left, self._deadline = _FEW_FOUND, time.thread_time() + seconds
+        self._parts.stop_at(self._deadline)
+        self._given_up += 1
         try:
-            return self.after_any(position)
-        except _TakesLong:
+            found = self.after_any(position)
+        except TakesLong:
             return UNKNOWN
         finally:
             self._left = math.inf
+            self._parts.stop_at(math.inf)
+        self._given_up = 0
+        return found
 
     def _count(self, parts: int = 1) -> None:
         """Count an unknown part of a bound, as one part or several."""
         self._left -= parts
         if self._left < 0 and time.thread_time() > self._deadline:
-            raise _TakesLong
+            raise TakesLong
 
     def exceeds(self, position: Position, most: int) -> bool:
         """Whether :meth:`after_any` is more than some tokens. Often a few of its parts tell."""
@@ -413,7 +420,7 @@ class TokenBounds:
         while ways <= most:
             try:
                 self._count()
-            except _TakesLong:
+            except TakesLong:
                 self._begun[frame] = frames, ways
                 raise
             if next(frames, None) is None:

@@ -46,12 +46,14 @@ _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
 _MOST_REMEMBERED: Final = 1 << 12
 #: The work of one mask, in bytes of completions, and that of a node of the trie.
-_MOST_WORK: Final = 3 << 15
+_MOST_WORK: Final = 5 << 14
 _NODE: Final = 20
 #: The work of one more node at a position.
 _ALIKE: Final = 5
 #: The work of finding out which earlier items make a difference to a position.
 _JUDGED: Final = 56
+#: The work of finding out whether an unfinished name makes a difference.
+_NAMED: Final = 24
 _NOT_COUNTED: Final = -1
 #: The bytes that end a string or begin an escape.
 _MARKS: Final = dict.fromkeys(b'"\\', 0)
@@ -110,7 +112,7 @@ class TokenDistances:
         pending = _Pending()
         #: Nodes within strings, with the position at each, which are walked together.
         strings = _Strings()
-        self._go_on(position, [0], found, pending, strings)
+        self._go_on(position, self._matters(position), [0], found, pending, strings)
         while (pending or strings) and completions.work < _MOST_WORK:
             # Nodes in strings take little work together, and come before single positions have taken half of the work.
             if strings and (not pending or completions.work > _MOST_WORK // 2):
@@ -124,16 +126,23 @@ class TokenDistances:
                 completions.work += _NODE
                 reached = machine.read(at, byte)
                 if reached is not None:
-                    self._go_on(self._first_alike(reached), children, found, pending, strings)
+                    self._go_on(*self._first_alike(reached), children, found, pending, strings)
         return *found.sorted(), completions.work < _MOST_WORK
 
     def _go_on(
-        self, position: Position, nodes: list[int], found: _FoundDistances, pending: _Pending, strings: _Strings
+        self,
+        position: Position,
+        matters: bool,
+        nodes: list[int],
+        found: _FoundDistances,
+        pending: _Pending,
+        strings: _Strings,
     ) -> None:
         """Add the tokens that end at some nodes, and note the nodes with children.
 
         Args:
             position: at all of the nodes.
+            matters: as :meth:`_matters` says of the position.
             nodes: the nodes.
             found: gets the tokens.
             pending, strings: get the nodes that are still to be visited.
@@ -147,7 +156,7 @@ class TokenDistances:
         if (
             isinstance(state, TextState)
             and not (state.context.is_listed or state.context.content.automaton.narrow[state.content_state])
-            and not self._matters(position)
+            and not matters
             and not items_decide
         ):
             # The characters of the string up to here make no difference.
@@ -170,13 +179,21 @@ class TokenDistances:
 
     def _matters(self, position: Position) -> bool:
         """Whether an unfinished name that must not come twice makes a difference to the completion of a position."""
-        return position.state in self.machine.numbering.tracked and self._completions.name_matters(position)
+        if position.state not in self.machine.numbering.tracked:
+            return False
+        self._completions.work += _NAMED
+        return self._completions.name_matters(position)
 
-    def _first_alike(self, position: Position) -> Position:
-        """The first position of this mask that differs only in an unfinished name without effect on completions."""
-        if position.state not in self.machine.numbering.tracked or self._completions.name_matters(position):
-            return position
-        return self._alike.setdefault((position.state, position.stack, position.items), position)
+    def _first_alike(self, position: Position) -> tuple[Position, bool]:
+        """The first position of this mask that differs only in an unfinished name without effect on completions.
+
+        The second result says whether the unfinished name has an effect, as :meth:`_matters`.
+        """
+        if position.state not in self.machine.numbering.tracked:
+            return position, False
+        if self._matters(position):
+            return position, True
+        return self._alike.setdefault((position.state, position.stack, position.items), position), False
 
     def _readable(self, number: int, state: State) -> Mapping[int, int]:
         """A mapping whose keys contain all bytes that may come in a state."""
@@ -234,7 +251,7 @@ class TokenDistances:
                         here = here._replace(written=before.written + read_after if context.tracks else b"")
                     if items_matter:
                         here = here._replace(items=before.items._replace(text=before.items.text + read_after))
-                    known[alike] = self._counted(self._judged(self._first_alike(here))[0])
+                    known[alike] = self._counted(self._judged(self._first_alike(here)[0])[0])
                 least[number] = known[alike]
         found.add_all(walked.ids, least.take(walked.which))
         read = self._ends_alike(context, stack, items, begun, walked)
@@ -242,7 +259,7 @@ class TokenDistances:
             completions.work += _NODE + _ALIKE * len(alike_nodes)
             reached = machine.read(before, text)
             if reached is not None and completions.work < _MOST_WORK:
-                self._go_on(reached, alike_nodes, found, pending, strings)
+                self._go_on(reached, self._matters(reached), alike_nodes, found, pending, strings)
 
     def _ends_alike(
         self,

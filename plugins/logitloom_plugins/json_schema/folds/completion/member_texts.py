@@ -40,7 +40,7 @@ from logitloom_plugins.json_schema.schema.formula import operands
 __all__ = ["container_jumps"]
 
 #: The most frames that are visited to find out which truth vectors a search can find.
-_MOST_EXPLORED: Final = 256
+_MOST_EXPLORED: Final = 32
 #: The most formulas about the value of a member whose truth is tried before a short value is found.
 _MOST_DECIDED: Final = 2
 
@@ -171,6 +171,7 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
     led, weight = 0, MEMBER + _parts_of(start.frame)
     while queue.waiting and queue.work < MOST_SEARCHED:
         texts.memory.check(queue.work + led)
+        texts.memory.values.check_time()
         bound, text, number, place = heapq.heappop(queue.waiting)
         if isinstance(place, _Coming):
             led += weight

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.keys import Keys, Label
 from logitloom_plugins.json_schema.grammar.layout import COMPACT
+from logitloom_plugins.json_schema.grammar.least_solution import TakesLong
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
@@ -68,6 +70,13 @@ class PartTexts:
         self._begun: dict[Frame, _BegunEnds] = {}
         #: By key automaton, number of names and labels, as bits: the most bytes of so many short names of a label.
         self._longest_names: dict[tuple[Keys, int, int], int] = {}
+
+    def stop_at(self, seconds: float) -> None:
+        """Let searches raise :class:`.TakesLong` from some processor time of this thread on, in seconds.
+
+        What they have found for certain is kept. No result may depend on the time.
+        """
+        self._texts.memory.values.deadline = self._values.solution.deadline = seconds
 
     # --- values -----------------------------------------------------------------------------------------------------
 
@@ -185,6 +194,7 @@ class PartTexts:
 
         Raises:
             BudgetExceeded: if there are more than ``most`` members, or if it takes too long.
+            TakesLong: as :meth:`stop_at` says. The next call goes on with the same frame.
         """
         memory, begun = self._texts.memory, self._begun.pop(frame, None) or _BegunEnds(iter(self.reachable(frame)))
         while True:
@@ -199,7 +209,13 @@ class PartTexts:
             self._check_names(reached)
             # The work for each frame counts as if it were the first, wherever an earlier call has stopped.
             memory.begin_counting()
-            begun.texts.update(dict.fromkeys(self._texts.of(state_in(reached, "open", COMPACT), frame.wanted).values()))
+            try:
+                texts = self._texts.of(state_in(reached, "open", COMPACT), frame.wanted)
+            except TakesLong:
+                begun.frames = itertools.chain([reached], begun.frames)
+                self._begun[frame] = begun
+                raise
+            begun.texts.update(dict.fromkeys(texts.values()))
             begun.count += 1
             begun.work += memory.work
             if begun.count > most or begun.work > MOST_SEARCHED:

@@ -52,7 +52,7 @@ __all__ = ["SPECIALISED", "Completions"]
 
 #: The most bytes of the memory, estimated.
 _MOST_REMEMBERED: Final = 1 << 24
-#: The work of a position, and of a byte of a completion. A byte is written, laid out, read, and counted in tokens.
+#: The work of a position, and of a byte of a completion. A byte is written, laid out, and counted in tokens.
 _POSITION: Final = 100
 _WRITTEN: Final = 2
 #: The truth vectors of the whole value.
@@ -151,18 +151,13 @@ class Completions:
             self._forget()
         position = self.without_items(position)
         if position not in self._of_position:
-            machine, memory = self._machine, self.memory
+            memory = self.memory
             if position.items.frame:
                 found, work = self._different.complete(position)
                 memory.work += work
             else:
                 found = self._complete(position)
             memory.spend(_POSITION + _WRITTEN * len(found or b""))
-            if found is not None and not position.items.frame and machine.may_repeat(position):
-                # Whether names and items repeat is found out by reading the text.
-                reached = machine.read(position, found)
-                if reached is None or not machine.ends(reached):
-                    found = None
             self._of_position[position] = found
             memory.remembered += ENTRY + len(found or b"")
         return self._of_position[position]
