@@ -8,10 +8,11 @@ switches it off. Each caller has NumPy code with the same result, and continues 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -350,12 +351,17 @@ def _look(wait: bool) -> MaskKernels | None:
     else:
         # A thread, because a look at the metadata of all that is installed takes longer than a step.
         _forks_wait()
-        threading.Thread(target=_find_beside, args=(_search,), name="logitloom kernel search", daemon=True).start()
+        beside = threading.Thread(target=_find_beside, args=(_search,), name="logitloom kernel search", daemon=True)
+        try:
+            beside.start()
+        except RuntimeError:
+            # No threads can be started while the interpreter ends, and on systems without threads.
+            _find_beside(_search)
     return _kernels
 
 
 def _find_beside(search: int) -> None:
-    with importing:
+    with importing():
         _find(False, search)
 
 
@@ -368,13 +374,20 @@ def _find(wait: bool, search: int) -> None:
         _looked, _kernels = True, cast(MaskKernels, _Guarded(found))
 
 
-#: Held while a thread imports what kernels need, so that no process is forked in the middle of an import.
-importing = threading.Lock()
+_importing = threading.Lock()
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Let no process be forked while a thread imports what kernels need."""
+    _forks_wait()
+    with _importing:
+        yield
 
 
 def _let_go() -> None:
-    if importing.locked():
-        importing.release()
+    if _importing.locked():
+        _importing.release()
 
 
 def _begin_in_child() -> None:
@@ -390,7 +403,7 @@ def _forks_wait() -> None:
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
-            before=functools.partial(importing.acquire, timeout=5.0),
+            before=functools.partial(_importing.acquire, timeout=5.0),
             after_in_parent=_let_go,
             after_in_child=_begin_in_child,
         )

@@ -128,7 +128,7 @@ def _imported() -> list[Any] | None:
 def _loaded() -> list[Any]:
     """The modules of compiled functions. The import of these modules compiles the kernels that are not on disk."""
     for name in _FUNCTIONS:
-        with importing:
+        with importing():
             if _ending:
                 raise ImportError("The interpreter ends.")
             module = importlib.import_module(f"logitloom_plugins.kernels.{name}")
@@ -143,7 +143,7 @@ def _loaded() -> list[Any]:
 def _end() -> None:
     global _ending
     _ending = True
-    with importing:
+    with importing():
         pass
 
 

@@ -63,3 +63,14 @@ def test_kernels_of_a_search_that_was_begun_again_are_not_taken(
     while (taken := kernels.host_kernels()) is None:
         pass
     assert taken.kernels is not late  # type: ignore[attr-defined]
+
+
+def test_without_threads_the_search_is_made_at_once(
+    worked: Callable[[Callable[[bool], Any]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    worked(lambda wait: object())
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert kernels.host_kernels() is not None
