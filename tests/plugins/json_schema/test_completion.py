@@ -179,6 +179,17 @@ def test_a_completion_repeats_no_name_and_no_item_and_is_found_without_reading(
     assert all(len(each) >= 2 for each in value.values())
 
 
+def test_values_may_be_nested_deeply_in_alternatives_of_many_names() -> None:
+    depth, names = 60, "abcdefghij"
+    levels: dict[str, Any] = {str(depth): {"type": "integer"}}
+    for level in range(depth):
+        inner = {"$ref": f"#/$defs/{level + 1}"}
+        required = [{"required": [name]} for name in names]
+        levels[str(level)] = {"type": "object", "properties": dict.fromkeys(names, inner), "anyOf": required}
+    schema = SchemaAutomaton(compile_schema({"$defs": levels, "$ref": "#/$defs/0"}))
+    assert schema.completion(schema.start()) == b'{"a":' * depth + b"0" + b"}" * depth
+
+
 #: What differs in an array, and how many items there are at least.
 DIFFERENT: dict[str, tuple[Any, int]] = {
     "short strings": ({"type": "string", "maxLength": 5}, 30),

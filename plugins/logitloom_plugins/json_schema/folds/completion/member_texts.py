@@ -137,15 +137,18 @@ class _Queue:
         bound -= not comma
         for coming in _members(self._texts, place):
             longer = text + comma + coming.begin
-            if self._asked is None or coming.name in self._asked:
-                self.add_values(bound, longer, coming)
-                continue
-            # The value of a member that no formula requires is found only when a text with one byte of the value is the
-            # next one in the queue.
-            needed = bytes_needed(self._texts, place.frame) if needed is None else needed
-            least = max(bound, len(longer) + 1 + needed)
-            self.work += MEMBER
+            # The value is found only when a text with one byte of it is the next one in the queue.
+            least = max(bound, len(longer) + 1)
+            if not self.asks(coming.name):
+                # What the object needs comes besides a member that no formula requires.
+                needed = bytes_needed(self._texts, place.frame) if needed is None else needed
+                least = max(bound, len(longer) + 1 + needed)
+                self.work += MEMBER
             heapq.heappush(self.waiting, (least, longer, next(self._order), coming))
+
+    def asks(self, name: str) -> bool:
+        """Whether a formula may require a member; of arrays always."""
+        return self._asked is None or name in self._asked
 
     def add_values(self, bound: int, text: bytes, coming: _Coming) -> None:
         """Add the short values of a member."""
@@ -174,8 +177,9 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
         texts.memory.values.check_time()
         bound, text, number, place = heapq.heappop(queue.waiting)
         if isinstance(place, _Coming):
-            led += weight
-            if _may_help(texts, place, found):
+            asked = queue.asks(place.name)
+            led += 0 if asked else weight
+            if asked or _may_help(texts, place, found):
                 queue.add_values(bound, text, place)
             continue
         if not isinstance(place, _Place):
