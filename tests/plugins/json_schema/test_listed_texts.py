@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logitloom.automata import BudgetTracker, any_text
+from logitloom_plugins.json_schema.schema.formula import conjunction, disjunction, negation, substitute
 from logitloom_plugins.json_schema.values.listed_texts import among_all_texts, texts_alone
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
+from logitloom_plugins.json_schema.values.strings import content_of, outputs_of_lists
 
 TEXTS = st.text(alphabet='ab"\\é一🙂\x00', max_size=5)
 
@@ -42,6 +44,32 @@ def test_it_agrees_with_the_product_on_all_bytes(listed: dict[str, int], others:
     for text in [*ends, *[text.encode() + end for text in listed for end in others]]:
         assert output_of(made, text) == output_of(product, text)
     assert made.boundaries == MooreMachine(made.byte_class, made.next, made.outputs).boundaries
+
+
+LISTS = st.frozensets(TEXTS, max_size=3).map(lambda texts: ("any", texts))
+FORMULAS = st.recursive(
+    st.one_of(st.booleans(), LISTS),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(conjunction),
+        st.lists(inner, min_size=2, max_size=3).map(disjunction),
+        inner.map(negation),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=300)
+@given(FORMULAS, st.lists(FORMULAS, max_size=2))
+def test_the_outputs_of_lists_are_those_of_their_automaton(must: Any, extras: list[Any]) -> None:
+    formulas = must, *extras
+
+    def output(holds: Any) -> Any:
+        truth = [substitute(formula, holds) is True for formula in formulas]
+        return tuple(truth[1:]) if truth[0] else None
+
+    found = set() if must is False else content_of(formulas, output, BudgetTracker()).found
+    assert outputs_of_lists(formulas, output) == found
+    assert outputs_of_lists((*formulas, ("pat", "a")), output) is None
 
 
 @pytest.mark.parametrize("listed", [{}, {"": 1}])

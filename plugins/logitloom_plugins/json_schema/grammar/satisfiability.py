@@ -34,7 +34,7 @@ from logitloom_plugins.json_schema.schema.keywords import MANY_BRANCHES, TYPES, 
 from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable
 from logitloom_plugins.json_schema.values.numbers import number_automaton
-from logitloom_plugins.json_schema.values.strings import content_of, merged
+from logitloom_plugins.json_schema.values.strings import content_of, merged, outputs_of_lists
 
 __all__ = ["EVERYTHING", "Satisfiability"]
 
@@ -341,7 +341,7 @@ class Satisfiability:
             if not formulas or listed(parts_of(formulas[0]), "any") == frozenset():
                 continue
             if kind == "string":
-                found |= self.content(formulas).found
+                found |= self._string_answers(formulas)
             elif kind == "number":
                 found |= self.number(formulas).found
             elif kind in ("array", "object"):
@@ -352,6 +352,11 @@ class Satisfiability:
             else:
                 found.add(tuple([extra is True for extra in formulas[1:]]))
         return frozenset(found), len(found) == everything
+
+    def _string_answers(self, formulas: tuple[Formula, ...]) -> Set[TruthVector]:
+        """The truth vectors of strings. Where few values of many are written, few automata are needed."""
+        found = None if (formulas, False) in self._contents else outputs_of_lists(formulas, _label_of(formulas))
+        return self.content(formulas).found if found is None else found
 
     def opened(self, kind: str, formulas: tuple[Formula, ...], wanted: frozenset[TruthVector]) -> Frame:
         """The frame of an object or array that has just been opened.

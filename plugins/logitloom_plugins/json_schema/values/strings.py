@@ -49,7 +49,7 @@ from logitloom_plugins.json_schema.values.moore_machine import (
     joint,
 )
 
-__all__ = ["content_of", "merged", "string_problem"]
+__all__ = ["content_of", "merged", "outputs_of_lists", "string_problem"]
 
 #: The largest bound on the length of names, where the bound is part of the automaton.
 _COUNTED_INSIDE: Final = 4096
@@ -348,6 +348,22 @@ def _joint(
         listed,
         required,
     )
+
+
+def outputs_of_lists(
+    formulas: tuple[Formula, ...], output: Callable[[Callable[[Atom], bool]], Output]
+) -> set[Output] | None:
+    """The outputs of all texts, without an automaton; ``None`` if the formulas ask about more than lists of texts.
+
+    Args:
+        formulas, output: as for :func:`content_of`.
+    """
+    lists = list(dict.fromkeys(atom for formula in formulas for atom in atoms(formula)))
+    if any(atom[0] != "any" for atom in lists):
+        return None
+    # Some text is in no list.
+    members = {frozenset[Atom](), *[found for text, found in _by_text(lists).items() if encodable(text)]}
+    return {each for found in members if (each := output(found.__contains__)) is not None}
 
 
 def _finite(
