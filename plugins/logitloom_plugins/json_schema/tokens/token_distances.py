@@ -45,8 +45,10 @@ _NOT_WRITTEN: Final = 2 * UNKNOWN
 _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
 _MOST_REMEMBERED: Final = 1 << 12
-#: The work of one mask, in bytes of completions, and that of a node of the trie.
+#: The work of one mask in an array of different items, whose bytes count more than they take; of this the eighths for
+#: other masks; and the work of a node of the trie. Work is counted in bytes of completions.
 _MOST_WORK: Final = 5 << 14
+_OTHERS: Final = 5
 _NODE: Final = 20
 #: The work of one more node at a position.
 _ALIKE: Final = 5
@@ -83,6 +85,8 @@ class TokenDistances:
         #: The text that was counted last, with the numbers for its ends. Completions of one mask often end alike.
         self._counted_before: tuple[bytes, list[int]] = b"", [0]
         self._least: dict[Position, int | None] = {}
+        #: The most work of the current mask.
+        self._most = 0
         #: For the current mask: by the parts of a position that affect its completion, the first such position.
         self._alike: dict[tuple[int, Stack, Hashable], Position] = {}
 
@@ -107,15 +111,16 @@ class TokenDistances:
         completions.begin_counting()
         self._least.clear()
         self._alike.clear()
+        self._most = _MOST_WORK if position.items.frame else _OTHERS * _MOST_WORK // 8
         found = _FoundDistances(words, self._size)
         self._along(position, found)
         pending = _Pending()
         #: Nodes within strings, with the position at each, which are walked together.
         strings = _Strings()
         self._go_on(position, self._matters(position), [0], found, pending, strings)
-        while (pending or strings) and completions.work < _MOST_WORK:
+        while (pending or strings) and completions.work < self._most:
             # Nodes in strings take little work together, and come before single positions have taken half of the work.
-            if strings and (not pending or completions.work > _MOST_WORK // 2):
+            if strings and (not pending or completions.work > self._most // 2):
                 place, begun = strings.popitem()
                 self._in_string(*place, begun, found, pending, strings)
                 continue
@@ -127,7 +132,7 @@ class TokenDistances:
                 reached = machine.read(at, byte)
                 if reached is not None:
                     self._go_on(*self._first_alike(reached), children, found, pending, strings)
-        return *found.sorted(), completions.work < _MOST_WORK
+        return *found.sorted(), completions.work < self._most
 
     def _go_on(
         self,
@@ -242,7 +247,7 @@ class TokenDistances:
         #: alike.
         known: dict[tuple[int, int], int] = {}
         for number, at in enumerate(walked.states):
-            if at is not None and completions.work < _MOST_WORK:
+            if at is not None and completions.work < self._most:
                 alike = at[0], context.content.alike(at[1], 0)
                 if alike not in known:
                     here = Position(machine.codes.strings.text(context, *alike), stack)
@@ -258,7 +263,7 @@ class TokenDistances:
         for (before, text), alike_nodes in read.items():
             completions.work += _NODE + _ALIKE * len(alike_nodes)
             reached = machine.read(before, text)
-            if reached is not None and completions.work < _MOST_WORK:
+            if reached is not None and completions.work < self._most:
                 self._go_on(reached, self._matters(reached), alike_nodes, found, pending, strings)
 
     def _ends_alike(
@@ -316,7 +321,7 @@ class TokenDistances:
     def _add(self, nodes: list[int], reached: Position, found: _FoundDistances) -> None:
         """Add the tokens that end at some nodes, unless they write the completion or too much has been counted."""
         new = [node for node in nodes if self._words.is_word(node) and node not in found.known]
-        if new and self._completions.work < _MOST_WORK:
+        if new and self._completions.work < self._most:
             needed = self._counted(reached)
             if needed != _NOT_COUNTED:
                 found.add(new, needed)
@@ -324,11 +329,11 @@ class TokenDistances:
     def _counted(self, position: Position) -> int:
         """:meth:`least`, or :data:`_NOT_COUNTED` if that takes more than is left of the work of the mask."""
         memory = self._completions.memory
-        memory.most = _MOST_WORK
+        memory.most = self._most
         try:
             needed = self.least(position)
         except WorkSpent:
-            memory.work = max(memory.work, _MOST_WORK)
+            memory.work = max(memory.work, self._most)
             return _NOT_COUNTED
         finally:
             memory.most = math.inf
