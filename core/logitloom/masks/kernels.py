@@ -347,6 +347,7 @@ def _look(wait: bool) -> MaskKernels | None:
     _looked = True
     if wait:
         _find(True, _search)
+        # A plug-in that has compiled kernels asks for a further search, which this one was.
         _looked = True
     else:
         # A thread, because a look at the metadata of all that is installed takes longer than a step.

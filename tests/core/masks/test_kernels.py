@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from logitloom.masks import kernels
+from tests.plugins.kernels.search import searched, wait_for_searches
 
 
 @pytest.fixture
@@ -17,9 +18,7 @@ def worked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[bool
     for name, value in (("_work", kernels._PAYS), ("_looked", False), ("_kernels", None), ("_failed", False)):
         monkeypatch.setattr(kernels, name, value)
     yield lambda load: monkeypatch.setattr(kernels, "_load_kernels", load)
-    for thread in threading.enumerate():
-        if thread.name == "logitloom kernel search":
-            thread.join(10)
+    wait_for_searches()
 
 
 def test_a_step_does_not_wait_for_the_search(worked: Callable[[Callable[[bool], Any]], None]) -> None:
@@ -36,8 +35,7 @@ def test_a_step_does_not_wait_for_the_search(worked: Callable[[Callable[[bool], 
     assert begun.wait(10)
     assert kernels.host_kernels() is None
     may_end.set()
-    while kernels.host_kernels() is None:
-        pass
+    assert searched() is not None
     assert asked == [("logitloom kernel search", False)]
 
 
@@ -60,8 +58,8 @@ def test_kernels_of_a_search_that_was_begun_again_are_not_taken(
     kernels.look_for_kernels_again()
     assert kernels.host_kernels() is None
     may_end.set()
-    while (taken := kernels.host_kernels()) is None:
-        pass
+    taken = searched()
+    assert taken is not None
     assert taken.kernels is not late  # type: ignore[attr-defined]
 
 

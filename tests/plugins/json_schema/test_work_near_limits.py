@@ -131,7 +131,7 @@ def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeyp
     """With a small bound, whatever was visited before, the same tokens are allowed, and one of them at every step."""
     bound = 2000
     monkeypatch.setattr(distances, "_MOST_WORK", bound)
-    monkeypatch.setattr(distances, "_OTHERS", 8)
+    monkeypatch.setattr(distances, "_EIGHTHS_ELSEWHERE", 8)
     inner, other = constraint_of(HOSTILE[name]), constraint_of(HOSTILE[name])
     least = inner.least_tokens(inner.start())
     assert least is not None

@@ -7,10 +7,15 @@ import threading
 from logitloom.masks.kernels import MaskKernels, host_kernels
 
 
-def searched() -> MaskKernels | None:
-    """The kernels that a process takes once the search has ended that it begins or has begun."""
-    host_kernels()
+def wait_for_searches() -> None:
+    """Wait until every search that has begun has ended."""
     for thread in threading.enumerate():
         if thread.name == "logitloom kernel search":
             thread.join(60)
+
+
+def searched() -> MaskKernels | None:
+    """The kernels that a process takes once the search has ended that it begins or has begun."""
+    host_kernels()
+    wait_for_searches()
     return host_kernels()

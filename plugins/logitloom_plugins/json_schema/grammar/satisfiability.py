@@ -354,7 +354,7 @@ class Satisfiability:
         return frozenset(found), len(found) == everything
 
     def _string_answers(self, formulas: tuple[Formula, ...]) -> Set[TruthVector]:
-        """The truth vectors of strings. Where few values of many are written, few automata are needed."""
+        """The truth vectors of strings, without an automaton where the formulas ask about lists of texts alone."""
         found = None if (formulas, False) in self._contents else outputs_of_lists(formulas, _label_of(formulas))
         return self.content(formulas).found if found is None else found
 

@@ -157,10 +157,10 @@ class TokenBounds:
         seconds = _MOST_SECONDS * 2 ** (self._given_up // _TRIES)
         self._left, self._deadline = _FEW_FOUND, time.thread_time() + seconds
         self._parts.stop_at(self._deadline)
-        self._given_up += 1
         try:
             found = self.after_any(position)
         except TakesLong:
+            self._given_up += 1
             return UNKNOWN
         finally:
             self._left = math.inf

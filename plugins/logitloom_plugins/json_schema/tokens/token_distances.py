@@ -45,10 +45,11 @@ _NOT_WRITTEN: Final = 2 * UNKNOWN
 _SEPARATOR: Final = b',"'
 _LONGEST_PART: Final = 64
 _MOST_REMEMBERED: Final = 1 << 12
-#: The work of one mask in an array of different items, whose bytes count more than they take; of this the eighths for
-#: other masks; and the work of a node of the trie. Work is counted in bytes of completions.
+#: The most work of one mask in an array of different items, counted in bytes of completions. A unit of work takes more
+#: time elsewhere, so other masks have so many eighths of it.
 _MOST_WORK: Final = 5 << 14
-_OTHERS: Final = 5
+_EIGHTHS_ELSEWHERE: Final = 5
+#: The work of a node of the trie.
 _NODE: Final = 20
 #: The work of one more node at a position.
 _ALIKE: Final = 5
@@ -111,7 +112,7 @@ class TokenDistances:
         completions.begin_counting()
         self._least.clear()
         self._alike.clear()
-        self._most = _MOST_WORK if position.items.frame else _OTHERS * _MOST_WORK // 8
+        self._most = _MOST_WORK if position.items.frame else _EIGHTHS_ELSEWHERE * _MOST_WORK // 8
         found = _FoundDistances(words, self._size)
         self._along(position, found)
         pending = _Pending()
@@ -194,10 +195,9 @@ class TokenDistances:
 
         The second result says whether the unfinished name has an effect, as :meth:`_matters`.
         """
-        if position.state not in self.machine.numbering.tracked:
-            return position, False
-        if self._matters(position):
-            return position, True
+        matters = self._matters(position)
+        if matters or position.state not in self.machine.numbering.tracked:
+            return position, matters
         return self._alike.setdefault((position.state, position.stack, position.items), position), False
 
     def _readable(self, number: int, state: State) -> Mapping[int, int]:
