@@ -269,6 +269,24 @@ def test_names_with_consequences_share_the_way_to_the_end(monkeypatch: pytest.Mo
     assert found[1] <= 5 * found[0]
 
 
+def test_a_truth_vector_that_other_types_have_is_not_looked_for_in_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``null`` breaks the schema of ``m``, so no object is needed that breaks it because of a value within."""
+    asked, truth_vectors = [], Satisfiability._truth_vectors
+    monkeypatch.setattr(Satisfiability, "_truth_vectors", lambda *given: asked.append(given) or truth_vectors(*given))
+    found = []
+    for depth in (2, 12):
+        inner: dict[str, Any] = {"type": "integer"}
+        for name in names(depth):
+            inner = {"type": "object", "properties": {name: inner, "other": {"type": "array", "items": inner}}}
+        branches = [{"properties": {"m": inner}, "required": ["tag"]}, {"properties": {"m": {"type": "boolean"}}}]
+        asked.clear()
+        machine = compile_schema({"type": "object", "oneOf": branches})
+        assert accepts(machine, '{"m":{},"tag":1}')
+        assert not accepts(machine, '{"m":{"other":1}}')
+        found.append(len(asked))
+    assert found[1] <= found[0]
+
+
 def listed_arrays(count: int) -> list[list[Any]]:
     return [[index, str(index % 3)] for index in range(count)]
 

@@ -204,6 +204,24 @@ def test_short_values_of_members_that_are_not_asked_for_are_not_found(monkeypatc
     assert found["values"] < 10
 
 
+def test_no_object_is_written_for_a_truth_vector_that_a_shorter_value_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``0`` breaks the schema of ``m``, which is shorter than any object that breaks it."""
+    found, find = Counter[str](), value_texts._find
+
+    def counted(texts: Any, demand: Any, before: Any) -> Any:
+        found["values"] += 1
+        return find(texts, demand, before)
+
+    monkeypatch.setattr(value_texts, "_find", counted)
+    inner: dict[str, Any] = {"type": "integer"}
+    for name in NAMES[:12]:
+        inner = {"type": "object", "properties": {name: inner, "other": {"type": "array", "items": inner}}}
+    branches = [{"properties": {"m": inner}, "required": ["tag"]}, {"properties": {"m": {"type": "boolean"}}}]
+    automaton = constraint_of({"type": "object", "oneOf": branches, "required": ["m"]}).schema
+    assert json.loads(automaton.completion(automaton.start()) or b"") == {"m": True}
+    assert found["values"] < 6
+
+
 def test_short_values_of_members_with_equal_schemas_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found, find = Counter[str](), value_texts._find
 

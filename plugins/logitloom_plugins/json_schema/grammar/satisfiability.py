@@ -346,7 +346,7 @@ class Satisfiability:
                 found |= self.number(formulas).found
             elif kind in ("array", "object"):
                 if demand.extras:
-                    found |= yield from self._container_answers(kind, formulas)
+                    found |= yield from self._container_answers(kind, formulas, found)
                 elif (yield self.opened(kind, formulas, _POSSIBLE)):
                     found.add(())
             else:
@@ -376,7 +376,10 @@ class Satisfiability:
             frame = self._opened[asked] = start(self, must, tuple(extras), asked[2])
         return frame
 
-    def _container_answers(self, kind: str, formulas: tuple[Formula, ...]) -> Inquiry[set[TruthVector]]:
+    def _container_answers(
+        self, kind: str, formulas: tuple[Formula, ...], before: Set[TruthVector]
+    ) -> Inquiry[set[TruthVector]]:
+        """Some truth vectors, and those of the containers of one type."""
         extras = len(formulas) - 1
         asked = len({extra for extra in formulas[1:] if not isinstance(extra, bool)})
         if asked > MANY_BRANCHES:
@@ -386,7 +389,7 @@ class Satisfiability:
             )
         # Collect the truth vectors of all frames that may be closed. ``wanted`` does not change which frames follow.
         frame = self.opened(kind, formulas, EVERYTHING)
-        found: set[TruthVector] = set()
+        found = set(before)
         queue = [frame]
         seen = {frame}
         for reached in queue:

@@ -95,13 +95,15 @@ def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> I
         add({truth: b'"%b"' % contents.escaped(text) for truth, text in inside.items()} if quoted else inside)
     for kind, bracket in _BRACKETS:
         formulas = values.of_type(demand, kind)
-        if formulas and not all(len(found.get(truth, b"...")) <= _SHORTEST_CONTAINER for truth in wanted):
-            frame = values.opened(kind, formulas, wanted)
+        # No object or array is shorter than the values that were found of the others.
+        missing = frozenset([truth for truth in wanted if len(found.get(truth, b"...")) > _SHORTEST_CONTAINER])
+        if formulas and missing:
+            frame = values.opened(kind, formulas, missing)
             if values.lives(frame):
                 # Schemas may be nested more deeply than calls, so the values within are asked for first.
                 for within in _demands_within(texts, frame):
                     yield values.first_alike(within)
-                rests = texts.of(state_in(frame, "open", COMPACT), wanted)
+                rests = texts.of(state_in(frame, "open", COMPACT), missing)
                 add({truth: bracket + rest for truth, rest in rests.items()})
     return found, False
 
