@@ -215,7 +215,10 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
         for kind in _CHECKED:
             if kind not in kinds:
                 continue
-            for atom in (every := atoms(keywords.of(number, kind))):
+            formula = keywords.of(number, kind)
+            if kind == "object":
+                keywords.look_for_selection(formula)
+            for atom in (every := atoms(formula)):
                 if atom[0] == "unique":
                     found.add(number)
                 elif atom[0] == "any":

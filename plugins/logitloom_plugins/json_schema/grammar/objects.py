@@ -109,6 +109,9 @@ class ObjectPlans(Protocol):
     def possible(self, demand: ValueConstraint) -> bool:
         """Whether any value satisfies a constraint."""
 
+    def with_selection(self, formula: Formula) -> Formula:
+        """A formula with one selection in place of many conditions on the values of one member."""
+
 
 #: ``"object"``, the declared names, the other required names, what the key automaton distinguishes, and the atoms.
 PlanParts = tuple[str, tuple[str, ...], frozenset[str], KeyParts, tuple[Atom, ...]]
@@ -277,7 +280,7 @@ def start_object(
 ) -> ObjectFrame:
     """The frame of an object that has just been opened; ``must`` is not ``False``."""
     everything = list(dict.fromkeys(chain.from_iterable(map(atoms, (must, *extras)))))
-    hard, soft = split(must, _OBJECT_HARD)
+    hard, soft = split(plans.with_selection(must), _OBJECT_HARD)
     names = tuple(dict.fromkeys(a[1] for a in everything if a[0] == "prop"))
     others = frozenset(a[1] for a in everything if a[0] == "req") - set(names)
     limits = [a[1] for a in everything if a[0] in ("minp", "maxp")]
@@ -618,7 +621,7 @@ def _end(
     def truth_after(atom: Atom) -> bool:
         found = replaced(atom)
         if found is atom and atom[0] == "?":
-            return holds_at_end(Selection.of(atom).whole, truth_after)
+            return holds_at_end(Selection.of(atom).whole, truth_after, names)
         return holds_at_end(found, truth)
 
     return answer(frame, truth_after, names)

@@ -177,6 +177,10 @@ class Satisfiability:
             found = self._numbers[formulas] = _number(formulas, self.tracker.budget, self.keywords.integers == "plain")
         return found
 
+    def with_selection(self, formula: Formula) -> Formula:
+        """As :meth:`.Keywords.with_selection`."""
+        return self.keywords.with_selection(formula)
+
     # --- shared with other processes ---------------------------------------------------------------------------
 
     def solved(self) -> tuple[object, ...]:

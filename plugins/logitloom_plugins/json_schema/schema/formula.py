@@ -89,10 +89,10 @@ class Selection(NamedTuple):
         found: Selection = next(iter(formula[1]))
         return found
 
-    def replaced(self, value: Callable[[Atom], Formula]) -> Selection:
-        """The selection with every atom replaced by a formula; the selection itself if no atom changes."""
-        cases = tuple([substitute(case, value) for case in self.cases])
-        whole = substitute(self.whole, value)
+    def replaced(self, value: Callable[[Atom], Formula], names: Names | None = None) -> Selection:
+        """The selection after :func:`substitute`; the selection itself if no atom changes."""
+        cases = tuple([substitute(case, value, names) for case in self.cases])
+        whole = substitute(self.whole, value, names)
         if whole is self.whole and all(map(operator.is_, cases, self.cases)):
             return self
         return self._replace(cases=cases, whole=whole)
@@ -452,7 +452,7 @@ def substitute(formula: Formula, value: Callable[[Atom], Formula], names: Names 
         if selected is not formula:
             return selected
         selection = Selection.of(formula)
-        replaced = selection.replaced(value)
+        replaced = selection.replaced(value, names)
         return formula if replaced is selection else replaced.formula
     if kind == "!":
         result = substitute(formula[1], value, names)

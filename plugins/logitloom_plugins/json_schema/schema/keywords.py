@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final, NamedTuple
 
@@ -38,6 +38,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     parts_of,
     substitute,
 )
+from logitloom_plugins.json_schema.schema.listed_conditions import with_selection
 from logitloom_plugins.json_schema.schema.schema_document import Document, JSONValue, SchemaNode, escape_pointer
 
 __all__ = ["MANY_BRANCHES", "TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
@@ -145,6 +146,7 @@ class Keywords:
         self._typed: dict[int, tuple[list[JSONValue], dict[str, list[tuple[int, JSONValue]]]]] = {}
         self._before: dict[tuple[object, ...], list[int]] = {}
         self._constants: dict[tuple[object, ...], int] = {}
+        self._selections: dict[Formula, Formula] = {}
 
     def of(self, number: int, kind: str) -> Formula:
         """The demands of a node on values of one of the :data:`TYPES`."""
@@ -429,22 +431,47 @@ class Keywords:
             return None
         lists = [*groups.values()]
 
-        def one_of(chosen: Iterable[list[JSONValue]]) -> Formula:
-            schema = {"enum": [value for values in chosen for value in values]}
-            return ("s", self.document.made(node, schema, f"/{escape_pointer(str(place[1]))}"))
-
-        bits = [
-            one_of(values for number, values in enumerate(lists) if number >> place & 1)
-            for place in range((len(lists) - 1).bit_length())
-        ]
+        bits = self._bits(node, place[1], lists)
         # A branch that forbids the member still does.
         rests = [
             conjunction([part for part in parts_of(branch) if part[:2] != place or part[2] is False])
             for branch in branches
         ]
         cases = [self._branches(node, [rests[index] for index in indices], joined) for indices in groups]
-        selection = Selection(place[1], tuple(bits), tuple(cases), joined(branches))
-        return conjunction([(*place, one_of(lists)), selection.formula])
+        selection = Selection(place[1], bits, tuple(cases), joined(branches))
+        return conjunction([(*place, self._one_of(node, place[1], lists)), selection.formula])
+
+    def _bits(self, node: SchemaNode, member: str | int, lists: Sequence[Sequence[JSONValue]]) -> tuple[Formula, ...]:
+        """Formulas over nodes: a value in a list satisfies entry ``i`` if bit ``i`` of the number of the list is 1."""
+        return tuple(
+            [
+                self._one_of(node, member, [values for number, values in enumerate(lists) if number >> place & 1])
+                for place in range((len(lists) - 1).bit_length())
+            ]
+        )
+
+    def _one_of(self, node: SchemaNode, member: str | int, lists: Sequence[Sequence[JSONValue]]) -> Formula:
+        """The formula over nodes of the values in some lists, for a member or item."""
+        schema = {"enum": [value for values in lists for value in values]}
+        return ("s", self.document.made(node, schema, f"/{escape_pointer(str(member))}"))
+
+    def look_for_selection(self, formula: Formula) -> None:
+        """Find the selection of a formula about objects, so that :meth:`with_selection` knows it.
+
+        A selection makes nodes. It is looked for in a fixed order, because other processes read numbers of nodes.
+        """
+        nodes = self.document.nodes
+
+        def bits_of(number: int, member: str, groups: Sequence[Sequence[tuple[str, JSONValue]]]) -> tuple[Formula, ...]:
+            return self._bits(nodes[number], member, [[value for _, value in group] for group in groups])
+
+        found = with_selection(formula, self._scalars_of, bits_of)
+        if found is not formula:
+            self._selections[formula] = found
+
+    def with_selection(self, formula: Formula) -> Formula:
+        """A formula about objects with one selection in place of many conditions on the values of one member."""
+        return self._selections.get(formula, formula) if self._selections else formula
 
     def _scalars(self, numbers: list[int]) -> list[tuple[str, JSONValue]] | None:
         """The values that all nodes allow, with their types; ``None`` if a node allows values that are not listed."""
