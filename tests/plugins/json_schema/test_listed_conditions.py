@@ -13,6 +13,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine, accepts
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.tokens.formula_bounds import AnyDemands
 
 NAMES = ("x", "y", "z", "kind")
 #: What a condition may ask for, and what that means.
@@ -127,6 +128,23 @@ def test_a_long_chain_of_conditions_is_one_selection() -> None:
     assert accepts(machine, '{"end":1}')
     assert not accepts(machine, '{"kind":"k7","t8":1,"end":1}')
     assert not accepts(machine, '{"kind":"other","t7":1}')
+
+
+def test_a_bound_asks_of_the_value_that_selects_the_bits_alone() -> None:
+    """The alternatives as a whole ask about each value of ``kind``, but matter only while there is no ``kind``."""
+    kinds = [
+        {
+            "type": "object",
+            "properties": {"kind": {"const": f"k{i}"}, f"v{i}": {"type": "integer"}},
+            "required": ["kind"],
+        }
+        for i in range(200)
+    ]
+    for schema in ({"anyOf": kinds}, {"oneOf": [{**each, "minProperties": 1 + i % 3} for i, each in enumerate(kinds)]}):
+        values = compile_schema(schema).values
+        frame = values.opened("object", values.of_type(values.root, "object"), frozenset([()]))
+        assert isinstance(frame, objects.ObjectFrame)
+        assert len(AnyDemands(frame).of(("name", "kind")).extras) == 8
 
 
 def test_the_end_of_an_object_does_not_depend_on_members_that_were_looked_at() -> None:

@@ -616,8 +616,13 @@ class Satisfiability:
 def _may_end_otherwise(frame: Frame, found: Set[TruthVector]) -> bool:
     """Whether an open object or array may end with a truth vector that was not found, as far as its formulas say."""
     decided = [(index, extra) for index, extra in enumerate(frame.extras) if isinstance(extra, bool)]
-    alike = sum([all(truth[index] is extra for index, extra in decided) for truth in found])
-    return bool(alike < 2 ** (len(frame.extras) - len(decided)))
+    possible = 1 << len(frame.extras) - len(decided)
+    if possible == 1:
+        return frame.extras not in found
+    if len(found) < possible:
+        return True
+    alike = [truth for truth in found if all(truth[index] is extra for index, extra in decided)]
+    return len(alike) < possible
 
 
 def _has_plain_value(kind: str, formula: Formula = False) -> bool:
@@ -636,13 +641,16 @@ def _has_plain_value(kind: str, formula: Formula = False) -> bool:
 
 def _label_of(formulas: tuple[Formula, ...]) -> Callable[[Callable[[Atom], bool]], TruthVector | None]:
     """A function from the truth of atoms to the truth vector of ``formulas[1:]``, ``None`` if ``formulas[0]`` fails."""
-    # Hundreds of atoms are asked of each value of a long list.
-    extras = [(extra, extra if is_atom(extra) else None) for extra in formulas[1:]]
+    must, extras = formulas[0], formulas[1:]
+    every_atom = [extra for extra in extras if is_atom(extra)]
 
     def label(holds: Callable[[Atom], bool]) -> TruthVector | None:
-        if substitute(formulas[0], holds) is not True:
+        if substitute(must, holds) is not True:
             return None
-        return tuple([(substitute(extra, holds) if atom is None else holds(atom)) is True for extra, atom in extras])
+        if len(every_atom) == len(extras):
+            # Hundreds of atoms are asked of each value of a long list.
+            return tuple(map(holds, every_atom))
+        return tuple([substitute(extra, holds) is True for extra in extras])
 
     return label
 

@@ -518,9 +518,19 @@ class TokenBounds:
         return self._recalled(("value", alike, layout, opened), lambda: self._find_value(alike, layout, opened))
 
     def _written(self, before: bytes, demand: ValueConstraint, layout: Layout) -> int:
-        """The most tokens that write an end of a text and a short value after the text, whitespace included."""
+        """The most tokens that write an end of a text and a short value after the text, whitespace included.
+
+        The text ends before a piece of the value.
+        """
         texts = self._parts.value(demand).values()
-        return max([self._tokens(before + text, layout) for text in texts], default=0)
+        if not texts or layout.name not in _UNDECIDED:
+            return max([self._tokens(before + text, layout) for text in texts], default=0)
+        # Here a text is counted piece by piece, so the pieces of values that follow hundreds of names are counted once.
+        alike = self._machine.values.first_alike(demand)
+        most = self._recalled(
+            ("written", alike, layout), lambda: _Bound(max([self._tokens(text, layout) for text in texts]), 0)
+        )
+        return self._tokens(before, layout) + most.rest
 
     def _find_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> _Bound:
         contents, texts, frames = self._parts.openings(demand)

@@ -27,30 +27,34 @@ _OF_ABSENCE: Final = ("prop", "patp", "addl", "names")
 
 
 def all_atoms(frame: ObjectFrame) -> list[Atom]:
-    """Every atom of the open formulas, those of the cases of selections included, and the selections, each once.
+    """The selections of the open formulas, and the atoms that members can still be asked about, each once.
 
     Raises:
         BudgetExceeded: if very many cases are told apart by the value of a member.
     """
     found: dict[Atom, None] = {}
-    seen: set[int] = set()
-    pending: list[Formula] = [*frame.open_formulas]
+    seen: set[tuple[int, frozenset[str | int]]] = set()
+    nobody = frozenset[str | int]()
+    #: Formulas, each with the members whose values it is not asked about.
+    pending = [(formula, nobody) for formula in frame.open_formulas]
     while pending:
-        formula = pending.pop()
-        if isinstance(formula, bool) or id(formula) in seen:
+        formula, decided = pending.pop()
+        if isinstance(formula, bool) or (id(formula), decided) in seen:
             continue
-        seen.add(id(formula))
+        seen.add((id(formula), decided))
         if formula[0] == "!":
-            pending.append(formula[1])
+            pending.append((formula[1], decided))
         elif formula[0] == "?":
             found[formula] = None
             selection = Selection.of(formula)
             if len(selection.cases) > _MOST_ASKED:
                 raise BudgetExceeded(_TOO_MANY)
-            pending += [selection.whole, *selection.cases]
+            # The value of the member selects a case. The alternatives as a whole matter without the member.
+            pending.append((selection.whole, decided | {selection.member}))
+            pending += [(case, decided) for case in selection.cases]
         elif formula[0] in "&|1":
-            pending += formula[1]
-        else:
+            pending += [(part, decided) for part in formula[1]]
+        elif formula[0] not in ("prop", "item") or formula[1] not in decided:
             found[formula] = None
     return [*found]
 

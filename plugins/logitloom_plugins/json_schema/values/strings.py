@@ -224,7 +224,7 @@ def content_of(
                 return all(map(holds, written[atom]))
             return atom in bounds or atom in holding
 
-        return output(holds)
+        return output(holds if written or bounds else holding.__contains__)
 
     finite = listed(parts_of(rest), "any")
     if finite is not None:

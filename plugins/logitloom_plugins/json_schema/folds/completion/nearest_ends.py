@@ -48,39 +48,48 @@ class NearestEnds:
         self.columns = columns_of(automaton)
         self._next = content.counted_steps() if content.counts else automaton.next
         counts = range(len(self._next) // automaton.states)
-        #: The output of the content that ends at each state, by ``count * states + state``.
-        self._ends = [output for count in counts for output in content.ends_after(count)]
+        #: The numbers of the outputs. An output may be a long truth vector, which takes long to hash.
+        self._numbers: dict[Output, int] = {}
+        #: The number of the output of the content that ends at each state, by ``count * states + state``; -1 for none.
+        self._ends = [
+            -1 if output is None else self._numbers.setdefault(output, len(self._numbers))
+            for count in counts
+            for output in content.ends_after(count)
+        ]
+        self._outputs = [*self._numbers]
         self._listed = self._by_state() if len(content.found) >= _FEW else None
-        self._distances: dict[Output, NDArray[np.int32]] = {}
-        self._ways: dict[Output, tuple[bytes, Sequence[int]]] = {}
+        self._distances: dict[int, NDArray[np.int32]] = {}
+        self._ways: dict[int, tuple[bytes, Sequence[int]]] = {}
         #: If outputs are listed: the byte that leads nearer to an output from a state, and the state after the byte.
-        self._steps: dict[tuple[int, Output], tuple[int, int]] = {}
+        self._steps: dict[tuple[int, int], tuple[int, int]] = {}
 
     def outputs(self, state: int, count: int) -> Sequence[Output] | None:
         """The outputs that can be reached after a state and a number of characters; ``None`` if they are not listed."""
-        return None if self._listed is None else list(self._listed[self._at(state, count)])
+        if self._listed is None:
+            return None
+        return [self._outputs[number] for number in self._listed[self._at(state, count)]]
 
     def text(self, output: Output, state: int, count: int) -> bytes | None:
         """The shortest content with an output after a state and a number of characters; ``None`` if there is none."""
-        at = self._at(state, count)
-        distance = self._distance(at, output)
+        at, number = self._at(state, count), self._numbers.get(output, -1)
+        distance = self._distance(at, number)
         if distance < 0:
             return None
         found = bytearray()
         if self._listed is None:
-            read, following = self._nearer(output)
+            read, following = self._nearer(number)
             for _ in range(distance):
                 found.append(read[at])
                 at = following[at]
             return bytes(found)
         for left in range(distance - 1, -1, -1):
-            step = self._steps.get((at, output))
+            step = self._steps.get((at, number))
             if step is None:
                 row = self._next[at].tolist()
-                step = self._steps[at, output] = next(
+                step = self._steps[at, number] = next(
                     (byte, row[column])
                     for byte, column in self.columns
-                    if row[column] >= 0 and self._listed[row[column]].get(output, -1) == left
+                    if row[column] >= 0 and self._listed[row[column]].get(number, -1) == left
                 )
             byte, at = step
             found.append(byte)
@@ -93,56 +102,58 @@ class NearestEnds:
         """
         if self._listed is not None:
             return max([distance for distances in self._listed for distance in distances.values()], default=0)
-        outputs = {*self._ends} - {None}
-        if len(outputs) * len(self._ends) > _MOST_COMPARED:
+        if len(self._outputs) * len(self._ends) > _MOST_COMPARED:
             return None
-        return max([int(self._distances_of(output).max(initial=0)) for output in outputs], default=0)
+        distances = map(self._distances_of, range(len(self._outputs)))
+        return max([int(distance.max(initial=0)) for distance in distances], default=0)
 
     def _at(self, state: int, count: int) -> int:
         return count * self._states + state if self._counted else state
 
-    def _distance(self, at: int, output: Output) -> int:
+    def _distance(self, at: int, number: int) -> int:
+        if number < 0:
+            return -1
         if self._listed is not None:
-            return self._listed[at].get(output, -1)
-        return int(self._distances_of(output)[at])
+            return self._listed[at].get(number, -1)
+        return int(self._distances_of(number)[at])
 
-    def _distances_of(self, output: Output) -> NDArray[np.int32]:
+    def _distances_of(self, number: int) -> NDArray[np.int32]:
         """``[states] int32``: how far the nearest end with an output is from each state, -1 for none."""
-        if output not in self._distances:
-            self._distances[output] = steps_to(self._next, np.array([end == output for end in self._ends]))
-        return self._distances[output]
+        if number not in self._distances:
+            self._distances[number] = steps_to(self._next, np.array(self._ends) == number)
+        return self._distances[number]
 
-    def _nearer(self, output: Output) -> tuple[bytes, Sequence[int]]:
+    def _nearer(self, number: int) -> tuple[bytes, Sequence[int]]:
         """Per state from which an end can be reached the byte that leads nearer to it, and the state after the byte."""
-        if output not in self._ways:
-            distances = self._distances_of(output)
+        if number not in self._ways:
+            distances = self._distances_of(number)
             written = np.array([byte for byte, _ in self.columns], dtype=np.uint8)
             targets = self._next[:, [column for _, column in self.columns]]
             nearer = (targets >= 0) & (distances[targets] == distances[:, None] - 1)
             first = nearer.argmax(axis=1)
-            self._ways[output] = written[first].tobytes(), targets[np.arange(len(targets)), first].data
-        return self._ways[output]
+            self._ways[number] = written[first].tobytes(), targets[np.arange(len(targets)), first].data
+        return self._ways[number]
 
-    def _by_state(self) -> list[dict[Output, int]] | None:
+    def _by_state(self) -> list[dict[int, int]] | None:
         """Per state the outputs that can be reached, with their distances; ``None`` if there are too many entries."""
         source, column = (self._next >= 0).nonzero()
         before, bounds = by_key(self._next[source, column], source, len(self._next))
-        listed: list[dict[Output, int]] = [{} for _ in self._ends]
-        queue: deque[tuple[int, Output]] = deque()
-        for at, output in enumerate(self._ends):
-            if output is not None:
-                listed[at][output] = 0
-                queue.append((at, output))
+        listed: list[dict[int, int]] = [{} for _ in self._ends]
+        queue: deque[tuple[int, int]] = deque()
+        for at, number in enumerate(self._ends):
+            if number >= 0:
+                listed[at][number] = 0
+                queue.append((at, number))
         entries = len(queue)
         while queue:
-            at, output = queue.popleft()
+            at, number = queue.popleft()
             for earlier in set(before[bounds[at] : bounds[at + 1]].tolist()):
-                if output not in listed[earlier]:
+                if number not in listed[earlier]:
                     entries += 1
                     if entries > _MOST_LISTED:
                         return None
-                    listed[earlier][output] = listed[at][output] + 1
-                    queue.append((earlier, output))
+                    listed[earlier][number] = listed[at][number] + 1
+                    queue.append((earlier, number))
         return listed
 
 
