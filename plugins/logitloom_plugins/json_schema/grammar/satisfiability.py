@@ -383,7 +383,7 @@ class Satisfiability:
     def _container_answers(
         self, kind: str, formulas: tuple[Formula, ...], before: Set[TruthVector]
     ) -> Inquiry[set[TruthVector]]:
-        """Some truth vectors, and those of the containers of one type."""
+        """The truth vectors of the containers of one type, beside those that values of other types have."""
         extras = len(formulas) - 1
         asked = len({extra for extra in formulas[1:] if not isinstance(extra, bool)})
         if asked > MANY_BRANCHES:

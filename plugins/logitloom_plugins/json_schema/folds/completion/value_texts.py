@@ -95,7 +95,7 @@ def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> I
         add({truth: b'"%b"' % contents.escaped(text) for truth, text in inside.items()} if quoted else inside)
     for kind, bracket in _BRACKETS:
         formulas = values.of_type(demand, kind)
-        # No object or array is shorter than the values that were found of the others.
+        # For a truth vector that a value of two bytes or fewer has, no object or array is shorter.
         missing = frozenset([truth for truth in wanted if len(found.get(truth, b"...")) > _SHORTEST_CONTAINER])
         if formulas and missing:
             frame = values.opened(kind, formulas, missing)
