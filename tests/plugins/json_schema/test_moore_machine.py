@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
+
 from logitloom.automata import Budget, BudgetTracker, any_text
+from logitloom_plugins.json_schema.values import moore_machine
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, joint
 
@@ -28,3 +31,23 @@ def test_required_automata_change_no_output_and_leave_fewer_states() -> None:
     outputs = [output_after(pruned, text) for text in texts]
     assert outputs == [output_after(free, text) for text in texts]
     assert {None, (True, False), (False, True), (True, True), (False, False)} == {*outputs}
+
+
+def test_hundreds_of_automata_are_multiplied_in_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    visited, multiply, found = list[int](), moore_machine._multiplied, []
+
+    def counted(*given: object) -> object:
+        both = multiply(*given)  # type: ignore[arg-type]
+        visited.append(len(both.next))
+        return both
+
+    monkeypatch.setattr(moore_machine, "_multiplied", counted)
+    for count in (40, 160):
+        visited.clear()
+        automata = [compile_ecma(f"^a{index}_") for index in range(count)]
+        tracker = BudgetTracker(Budget(), "a test")
+        machine = joint(automata, any_text(), lambda flags: flags, tracker)
+        found.append(sum(visited))
+        for text in ("", "a", "a1", "a1_", "a12_b", f"a{count - 1}_", "b1_", "a01_", "a1\u00e9"):
+            assert output_after(machine, text) == tuple([automaton.fullmatch(text) for automaton in automata])
+    assert found[1] < 7 * found[0]

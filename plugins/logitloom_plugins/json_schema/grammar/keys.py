@@ -80,6 +80,8 @@ class Keys:
         #: The index of the declared name before which the last search had to stop leaving names out; only a guess.
         self.last_stop = 0
         self._tracker = tracker
+        #: Of each pattern and each demand the place of its flag in a label.
+        self._flags: dict[Hashable, int] = {asked: place for place, asked in enumerate([*patterns, *demands])}
         self._known: dict[tuple[Label, Hashable], bool] = {}
         self._left: dict[int, NDArray[np.float64]] = {}
         self._longest: dict[int, list[int | None]] = {}
@@ -149,13 +151,13 @@ class Keys:
     def matches(self, key: Label, pattern: str) -> bool:
         """Whether the names of a label match a pattern, one of ``patterns``."""
         if key[0] == "other":
-            return bool(key[1][self.patterns.index(pattern)])
+            return bool(key[1][self._flags[pattern]])
         return self._asked(key, pattern, lambda: compile_ecma(pattern, self._tracker.budget))
 
     def satisfies(self, key: Label, atom: Atom) -> bool:
         """Whether the names of a label satisfy a ``propertyNames`` atom, one of ``demands``."""
         if key[0] == "other":
-            return bool(key[1][len(self.patterns) + list(self.demands).index(atom)])
+            return bool(key[1][self._flags[atom]])
         return self._asked(key, atom, lambda: self.demands[atom])
 
     def _asked(self, key: Label, about: Hashable, dfa: Callable[[], Dfa]) -> bool:
@@ -214,18 +216,38 @@ class Keys:
         """
         known = self._left.get(mask)
         if known is None:
-            automaton = self.automaton
-            alive = np.array([bits & mask != 0 for bits in self.below], dtype=bool)
-            ends = np.array([label is not None and self.bit[label] & mask != 0 for label in automaton.outputs])
+            automaton, below = self.automaton, self._below
+            asked = np.frombuffer(mask.to_bytes(below.shape[1], "little"), dtype=np.uint8)
+            used = np.flatnonzero(asked)
+            alive = np.flatnonzero((below[:, used] & asked[used]).any(axis=1))
+            ends = np.append(np.unpackbits(asked, bitorder="little"), 0)[self._ending[alive]]
             width = np.bincount(automaton.byte_class, minlength=automaton.next.shape[1])
-            columns = automaton.next[:, width > 0]
-            known, before = np.where(alive, np.inf, 0.0), np.zeros(0)
+            # Of states that lead to no such label there are no names.
+            place = np.full(automaton.states + 1, len(alive))
+            place[alive] = np.arange(len(alive))
+            columns = place[automaton.next[:, width > 0][alive]]
+            counts, before = np.full(len(alive), np.inf), np.zeros(0)
             # From infinity downwards: states that lead to no loop become finite, the ends first.
-            while not np.array_equal(known, before):
-                before = known
-                known = np.where(alive, ends + np.append(before, 0.0)[columns] @ width[width > 0].astype(float), 0.0)
+            while not np.array_equal(counts, before):
+                before = counts
+                counts = ends + np.append(before, 0.0)[columns] @ width[width > 0].astype(float)
+            known = np.zeros(automaton.states)
+            known[alive] = counts
             self._left[mask] = known
         return known
+
+    @cached_property
+    def _below(self) -> NDArray[np.uint8]:
+        """``[states, bytes]``: the bits of :attr:`below`, eight in a byte, the first in its lowest bit."""
+        size = -(-len(self.bit) // 8)
+        flat = b"".join([bits.to_bytes(size, "little") for bits in self.below])
+        return np.frombuffer(flat, dtype=np.uint8).reshape(-1, size)
+
+    @cached_property
+    def _ending(self) -> NDArray[np.int64]:
+        """``[states]``: the place of the bit of the label that ends at a state; -1 for none."""
+        number = {label: place for place, label in enumerate(self.bit)}
+        return np.array([-1 if label is None else number[label] for label in self.automaton.outputs], dtype=np.int64)
 
     def longest(self, names: int) -> list[int | None]:
         """For each label the most bytes of the ``names`` shortest names with it, from any state that leads to one.
@@ -258,15 +280,13 @@ class Keys:
             ``[pairs]``: the bit of the label, and 1 where a name with it ends; ``[pairs, columns]``: the pair after the
             bytes of each column, the number of pairs for none; ``[columns]``: how many bytes a column has.
         """
-        automaton, number = self.automaton, {label: at for at, label in enumerate(self.bit)}
-        pairs = [(at, number[label]) for at, bits in enumerate(self.below) for label in self.listed(bits)]
-        states, labels = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        place = np.full((automaton.states + 1, len(number)), len(pairs))
-        place[states, labels] = np.arange(len(pairs))
+        automaton = self.automaton
+        states, labels = np.unpackbits(self._below, axis=1, bitorder="little").nonzero()
+        place = np.full((automaton.states + 1, len(self.bit)), len(states))
+        place[states, labels] = np.arange(len(states))
         width = np.bincount(automaton.byte_class, minlength=automaton.next.shape[1])
         columns = place[automaton.next[:, width > 0][states], labels[:, None]]
-        output = np.array([-1 if label is None else number[label] for label in automaton.outputs])
-        return labels, (output[states] == labels).astype(np.float64), columns, width[width > 0].astype(np.float64)
+        return labels, (self._ending[states] == labels).astype(np.float64), columns, width[width > 0].astype(np.float64)
 
     @cached_property
     def below(self) -> list[int]:

@@ -9,9 +9,11 @@ References:
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -380,32 +382,67 @@ def joint(
         listed: one more automaton, whose outputs tell many finite languages apart.
         required: the indices of automata that must accept: where one of them rejects, the output is ``None``.
     """
-    told = [([False, True], dfa.accepting.astype(np.int64)) for dfa in dfas]
+    every = [
+        _Labelled(dfa.byte_class, dfa.next, dfa.start, (index,), [(False,), (True,)], dfa.accepting.astype(np.int64))
+        for index, dfa in enumerate([universe, *dfas])
+    ]
     if listed is not None:
-        dfas, told = [*dfas, listed], [*told, listed.numbered]
-    byte_class, table, start = universe.byte_class, universe.next, universe.start
-    ends = universe.accepting
-    # Per state the number of its flags.
-    number: NDArray[np.int64] = np.zeros(len(table), dtype=np.int64)
-    flags: list[tuple[Output, ...]] = [()]
-    # Each further automaton is multiplied with the product of those before. So required automata come first, because
-    # they leave few pairs, and small automata come before large ones.
-    order = sorted(range(len(dfas)), key=lambda index: (index not in required, dfas[index].states))
-    flag_of = sorted(range(len(dfas)), key=order.__getitem__)
-    for index in order:
-        dfa, (labels, label_of) = dfas[index], told[index]
-        needs = True, index in required
-        found = product((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), needs, tracker)
-        both = len(labels) * number[found.first] + np.append(label_of, 0)[found.second]
-        ends = ends[found.first]
-        byte_class, table, start = found.byte_class, found.next, 0
-        occurring, number = np.unique(both, return_inverse=True)
-        flags = [(*flags[i // len(labels)], labels[i % len(labels)]) for i in occurring.tolist()]
-    number[~ends] = len(flags)
-    known: list[Output] = [None] * (len(flags) + 1)
-    for i in np.unique(number[ends]).tolist():
-        known[i] = output(tuple([flags[i][place] for place in flag_of]))
-    outputs = [known[i] for i in number.tolist()]
-    alive = ends_reachable(table, np.array([each is not None for each in known])[number])
-    living = np.where((table >= 0) & alive[table], table, np.int32(DEAD))
-    return MooreMachine(byte_class, living, outputs, start)
+        labels, label_of = listed.numbered
+        told = [(label,) for label in labels]
+        every.append(_Labelled(listed.byte_class, listed.next, listed.start, (len(every),), told, label_of))
+    found, *others = every
+    # Required automata come first, because they leave few pairs, and small automata before large ones.
+    first = sorted([each for index, each in enumerate(others) if index in required], key=_states)
+    for factor in first:
+        found = _multiplied(found, factor, (True, True), tracker)
+    waiting = [(_states(each), index, each) for index, each in enumerate(others) if index not in required]
+    heapq.heapify(waiting)
+    # Required automata leave few pairs, with which products stay small. Without them the others are multiplied with one
+    # another, the smallest first, because a product with all those before would be made hundreds of times.
+    while len(waiting) > 1 and not first:
+        (_, index, one), (_, _, other) = heapq.heappop(waiting), heapq.heappop(waiting)
+        both = _multiplied(one, other, (False, False), tracker)
+        heapq.heappush(waiting, (_states(both), index, both))
+    for _, _, factor in sorted(waiting):
+        found = _multiplied(found, factor, (True, False), tracker)
+    known: list[Output] = []
+    for label in found.labels:
+        in_universe, *flags = [each for _, each in sorted(zip(found.asked, label, strict=True), key=itemgetter(0))]
+        known.append(output(tuple(flags)) if in_universe else None)
+    outputs = [known[number] for number in found.label_of.tolist()]
+    alive = ends_reachable(found.next, np.array([each is not None for each in outputs]))
+    living = np.where((found.next >= 0) & alive[found.next], found.next, np.int32(DEAD))
+    return MooreMachine(found.byte_class, living, outputs, found.start)
+
+
+class _Labelled(NamedTuple):
+    """An automaton over bytes whose states have labels.
+
+    Attributes:
+        byte_class, next, start: as of a :class:`.Dfa`.
+        asked: the numbers of the automata that the labels tell of.
+        labels: of each of these automata whether it accepts, or its output; the label of the dead state comes first.
+        label_of: ``[states]``, the number of each state's label.
+    """
+
+    byte_class: NDArray[np.uint8]
+    next: NDArray[np.int32]
+    start: int
+    asked: tuple[int, ...]
+    labels: list[tuple[Output, ...]]
+    label_of: NDArray[np.int64]
+
+
+def _states(factor: _Labelled) -> int:
+    return len(factor.next)
+
+
+def _multiplied(one: _Labelled, other: _Labelled, needs: tuple[bool, bool], tracker: BudgetTracker) -> _Labelled:
+    """The product of two automata; ``needs`` as of :func:`.product`."""
+    found = product((one.byte_class, one.next, one.start), (other.byte_class, other.next, other.start), needs, tracker)
+    width = len(other.labels)
+    label = width * np.append(one.label_of, 0)[found.first] + np.append(other.label_of, 0)[found.second]
+    # Two dead states have label 0.
+    occurring, number = np.unique(np.append(0, label), return_inverse=True)
+    labels = [one.labels[i // width] + other.labels[i % width] for i in occurring.tolist()]
+    return _Labelled(found.byte_class, found.next, 0, (*one.asked, *other.asked), labels, number[1:])
