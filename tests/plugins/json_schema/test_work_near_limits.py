@@ -188,9 +188,8 @@ def test_positions_in_strings_are_counted_once_per_state(monkeypatch: pytest.Mon
     assert read["calls"] < 20
 
 
-def test_short_values_of_members_that_are_not_asked_for_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = {name: {"type": "object", "required": [name], "properties": {name: {"minimum": 7}}} for name in NAMES}
-    schema = {"type": "object", "properties": others, "anyOf": [{"required": [NAMES[3]]}, {"required": ["other"]}]}
+def counted_values(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Under ``values`` for how many constraints a short value has been looked for."""
     found, find = Counter[str](), value_texts._find
 
     def counted(texts: Any, demand: Any, before: Any) -> Any:
@@ -198,6 +197,13 @@ def test_short_values_of_members_that_are_not_asked_for_are_not_found(monkeypatc
         return find(texts, demand, before)
 
     monkeypatch.setattr(value_texts, "_find", counted)
+    return found
+
+
+def test_short_values_of_members_that_are_not_asked_for_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {name: {"type": "object", "required": [name], "properties": {name: {"minimum": 7}}} for name in NAMES}
+    schema = {"type": "object", "properties": others, "anyOf": [{"required": [NAMES[3]]}, {"required": ["other"]}]}
+    found = counted_values(monkeypatch)
     constraint = constraint_of(schema)
     text = constraint.schema.completion(constraint.start())
     assert json.loads(text or b"").keys() == {"other"}
@@ -206,13 +212,7 @@ def test_short_values_of_members_that_are_not_asked_for_are_not_found(monkeypatc
 
 def test_no_object_is_written_for_a_truth_vector_that_a_shorter_value_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """``0`` breaks the schema of ``m``, which is shorter than any object that breaks it."""
-    found, find = Counter[str](), value_texts._find
-
-    def counted(texts: Any, demand: Any, before: Any) -> Any:
-        found["values"] += 1
-        return find(texts, demand, before)
-
-    monkeypatch.setattr(value_texts, "_find", counted)
+    found = counted_values(monkeypatch)
     inner: dict[str, Any] = {"type": "integer"}
     for name in NAMES[:12]:
         inner = {"type": "object", "properties": {name: inner, "other": {"type": "array", "items": inner}}}
@@ -223,13 +223,7 @@ def test_no_object_is_written_for_a_truth_vector_that_a_shorter_value_has(monkey
 
 
 def test_short_values_of_members_with_equal_schemas_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, find = Counter[str](), value_texts._find
-
-    def counted(texts: Any, demand: Any, before: Any) -> Any:
-        found["values"] += 1
-        return find(texts, demand, before)
-
-    monkeypatch.setattr(value_texts, "_find", counted)
+    found = counted_values(monkeypatch)
     members = {name: {"description": f"This is {name}.", "type": "integer", "minimum": 7} for name in NAMES}
     constraint = constraint_of({"type": "object", "properties": members, "required": NAMES[:20]})
     assert constraint.most_after(constraint.start()) < UNKNOWN
@@ -260,17 +254,12 @@ def test_members_that_make_no_difference_to_a_truth_vector_are_not_followed(monk
         {"properties": {"m": value, "tag": {"const": tag}}, "required": ["tag"]}
         for value, tag in zip(values, tags, strict=True)
     ]
-    found, followed, find, members = Counter[str](), Counter[str](), value_texts._find, member_texts._members
-
-    def counted(texts: Any, demand: Any, before: Any) -> Any:
-        found["values"] += 1
-        return find(texts, demand, before)
+    found, followed, members = counted_values(monkeypatch), Counter[str](), member_texts._members
 
     def following(*arguments: Any) -> Any:
         followed["places"] += 1
         return members(*arguments)
 
-    monkeypatch.setattr(value_texts, "_find", counted)
     monkeypatch.setattr(member_texts, "_members", following)
     automaton = constraint_of({"type": "object", "oneOf": branches}).schema
     assert json.loads(automaton.completion(automaton.start()) or b"") == {"tag": tags[0]}
