@@ -211,4 +211,5 @@ def check_deadline(subject: str) -> None:
     Example:
         >>> check_deadline("the tables")  # there is no limit
     """
-    BudgetTracker(Budget(seconds=math.inf), subject).check_time()
+    if _LIMITS.innermost() is not None:
+        BudgetTracker(Budget(seconds=math.inf), subject).check_time()

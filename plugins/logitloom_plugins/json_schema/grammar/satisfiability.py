@@ -255,8 +255,11 @@ class Satisfiability:
         """
         found = self._alike.get(demand)
         if found is None:
-            every = [(kind, self.of_type(demand, kind)) for kind in TYPES if kind in self.kinds(demand)]
-            formulas = demand if demand.extras else tuple([each for each in every if each[1]])
+            formulas: Hashable = demand
+            if not demand.extras:
+                kinds = self.kinds(demand)
+                every = [(kind, self.of_type(demand, kind)) for kind in TYPES if kind in kinds]
+                formulas = tuple([each for each in every if each[1]])
             found = self._alike[demand] = self._first.setdefault(formulas, demand)
         return found
 

@@ -77,14 +77,14 @@ def short_values(texts: LocalTexts, demand: ValueConstraint) -> Texts:
 def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> Inquiry[tuple[Texts, bool]]:
     check_deadline("the short values of the schema")
     found = texts.memory.values.found[demand] = dict(before or {})
-    values, contents = texts.values, texts.contents
+    values, contents, kinds = texts.values, texts.contents, texts.values.kinds(demand)
     wanted = frozenset([()]) if not demand.extras else values.answers(demand)
 
     def add(more: Texts) -> None:
         merge(found, {truth: text for truth, text in more.items() if truth in wanted and len(text) < MOST_WRITTEN})
 
     for kind in _LITERALS:
-        formulas = values.of_type(demand, kind)
+        formulas = values.of_type(demand, kind) if kind in kinds else ()
         if formulas:
             add({tuple(extra is True for extra in formulas[1:]): kind.encode()})
     shortest = _shortest_listed(values.of_type(demand, "string"))
@@ -94,7 +94,7 @@ def _find(texts: LocalTexts, demand: ValueConstraint, before: Texts | None) -> I
         inside = contents.texts(content, content.automaton.start, 0, content.found)
         add({truth: b'"%b"' % contents.escaped(text) for truth, text in inside.items()} if quoted else inside)
     for kind, bracket in _BRACKETS:
-        formulas = values.of_type(demand, kind)
+        formulas = values.of_type(demand, kind) if kind in kinds else ()
         # For a truth vector that a value of two bytes or fewer has, no object or array is shorter.
         missing = frozenset([truth for truth in wanted if len(found.get(truth, b"...")) > _SHORTEST_CONTAINER])
         if formulas and missing:
