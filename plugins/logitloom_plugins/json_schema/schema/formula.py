@@ -90,7 +90,7 @@ class Selection(NamedTuple):
         return found
 
     def replaced(self, value: Callable[[Atom], Formula], names: Names | None = None) -> Selection:
-        """The selection after :func:`substitute`; the selection itself if no atom changes."""
+        """The selection with its atoms replaced, as by :func:`substitute`; the selection itself if no atom changes."""
         cases = tuple([substitute(case, value, names) for case in self.cases])
         whole = substitute(self.whole, value, names)
         if whole is self.whole and all(map(operator.is_, cases, self.cases)):

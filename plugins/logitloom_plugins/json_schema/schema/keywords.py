@@ -38,7 +38,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     parts_of,
     substitute,
 )
-from logitloom_plugins.json_schema.schema.listed_conditions import with_selection
+from logitloom_plugins.json_schema.schema.listed_conditions import by_holders, with_selection
 from logitloom_plugins.json_schema.schema.schema_document import Document, JSONValue, SchemaNode, escape_pointer
 
 __all__ = ["MANY_BRANCHES", "TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
@@ -47,6 +47,9 @@ __all__ = ["MANY_BRANCHES", "TYPES", "Assertions", "Keywords", "StringProblem", 
 Assertions = Mapping[str, Sequence[Callable[["Keywords", SchemaNode], Sequence[Formula]]]]
 #: Why the value of ``pattern``, ``patternProperties`` or ``format`` cannot be enforced; ``None`` if it can.
 StringProblem = Callable[[str, str, Budget | None], str | None]
+
+#: A value without parts, after its type.
+Scalar = tuple[str, JSONValue]
 
 TYPES: Final = ("null", "false", "true", "number", "string", "array", "object")
 #: In a schema that has only these keywords, ``type`` alone says which values are valid.
@@ -420,13 +423,7 @@ class Keywords:
 
         The lists stand for all parts of a branch that constrain the member or item.
         """
-        holders: dict[tuple[str, JSONValue], list[int]] = {}
-        for index, values in enumerate(listed):
-            for value in values:
-                holders.setdefault(value, []).append(index)
-        groups: dict[tuple[int, ...], list[JSONValue]] = {}
-        for (_, value), indices in holders.items():
-            groups.setdefault(tuple(indices), []).append(value)
+        groups = by_holders(dict(enumerate(listed)))
         if len(groups) < 2:
             return None
         lists = [*groups.values()]
@@ -441,7 +438,7 @@ class Keywords:
         selection = Selection(place[1], bits, tuple(cases), joined(branches))
         return conjunction([(*place, self._one_of(node, place[1], lists)), selection.formula])
 
-    def _bits(self, node: SchemaNode, member: str | int, lists: Sequence[Sequence[JSONValue]]) -> tuple[Formula, ...]:
+    def _bits(self, node: SchemaNode, member: str | int, lists: Sequence[Sequence[Scalar]]) -> tuple[Formula, ...]:
         """Formulas over nodes: a value in a list satisfies entry ``i`` if bit ``i`` of the number of the list is 1."""
         return tuple(
             [
@@ -450,9 +447,9 @@ class Keywords:
             ]
         )
 
-    def _one_of(self, node: SchemaNode, member: str | int, lists: Sequence[Sequence[JSONValue]]) -> Formula:
+    def _one_of(self, node: SchemaNode, member: str | int, lists: Sequence[Sequence[Scalar]]) -> Formula:
         """The formula over nodes of the values in some lists, for a member or item."""
-        schema = {"enum": [value for values in lists for value in values]}
+        schema = {"enum": [value for values in lists for _, value in values]}
         return ("s", self.document.made(node, schema, f"/{escape_pointer(str(member))}"))
 
     def look_for_selection(self, formula: Formula) -> None:
@@ -461,19 +458,16 @@ class Keywords:
         A selection makes nodes. It is looked for in a fixed order, because other processes read numbers of nodes.
         """
         nodes = self.document.nodes
-
-        def bits_of(number: int, member: str, groups: Sequence[Sequence[tuple[str, JSONValue]]]) -> tuple[Formula, ...]:
-            return self._bits(nodes[number], member, [[value for _, value in group] for group in groups])
-
-        found = with_selection(formula, self._scalars_of, bits_of)
+        found = with_selection(formula, self._scalars_of, lambda node, *lists: self._bits(nodes[node], *lists))
         if found is not formula:
             self._selections[formula] = found
 
     def with_selection(self, formula: Formula) -> Formula:
         """A formula about objects with one selection in place of many conditions on the values of one member."""
+        # Most schemas have none, and a long formula takes long to hash.
         return self._selections.get(formula, formula) if self._selections else formula
 
-    def _scalars(self, numbers: list[int]) -> list[tuple[str, JSONValue]] | None:
+    def _scalars(self, numbers: list[int]) -> list[Scalar] | None:
         """The values that all nodes allow, with their types; ``None`` if a node allows values that are not listed."""
         found, *others = [self._scalars_of(number) for number in numbers]
         for other in others:
@@ -483,10 +477,10 @@ class Keywords:
             found = [value for value in found if value in kept]
         return found
 
-    def _scalars_of(self, number: int) -> list[tuple[str, JSONValue]] | None:
+    def _scalars_of(self, number: int) -> list[Scalar] | None:
         """The values that a node allows, with their types; ``None`` if some are not listed, or arrays or objects."""
         self.document.tracker.check_time()
-        found: list[tuple[str, JSONValue]] = []
+        found: list[Scalar] = []
         for kind in self.kinds(number):
             formula = self.of(number, kind)
             if formula is False:

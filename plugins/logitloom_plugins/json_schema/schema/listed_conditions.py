@@ -7,7 +7,7 @@ bit, and has the formulas for each number ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from logitloom_plugins.json_schema.schema.formula import (
@@ -22,7 +22,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     substitute,
 )
 
-__all__ = ["with_selection"]
+__all__ = ["by_holders", "with_selection"]
 
 #: Fewer lists are asked about one by one.
 _LEAST_LISTS: Final = 24
@@ -51,50 +51,42 @@ def with_selection(
         A formula that is true of the same objects; the formula itself if few lists are asked for.
     """
     parts = parts_of(formula)
-    asking = _parts_by_member(parts) if formula is not False and len(parts) >= _LEAST_LISTS else {}
+    asking = _parts_by_member(parts) if len(parts) >= _LEAST_LISTS else {}
     member = max(asking, key=lambda name: len(asking[name]), default="")
-    if len(asking.get(member, ())) < _LEAST_LISTS:
+    asked = asking.get(member, {})
+    if len(asked) < _LEAST_LISTS:
         return formula
-    listed = {node: values_of(node) for node in asking[member]}
-    without_list = {part for node, values in listed.items() if values is None for part in asking[member][node]}
-    of_node = {node: [part for part in found if part not in without_list] for node, found in asking[member].items()}
-    lists = {node: values for node, values in listed.items() if values is not None and of_node[node]}
-    groups = _groups(lists)
-    concerned = sorted({part for node in lists for part in of_node[node]})
-    if not _comes_first(member, formula, [parts[part] for part in concerned]):
+    listed = {node: values for node in asked if (values := values_of(node)) is not None}
+    # A part is left as it is if it asks about values that are not listed, too.
+    left = {part for node in asked if node not in listed for part in asked[node]}
+    of_node = {node: chosen for node in listed if (chosen := [part for part in asked[node] if part not in left])}
+    groups = by_holders({node: listed[node] for node in of_node})
+    about = {part: atoms(parts[part]) for part in sorted({part for chosen in of_node.values() for part in chosen})}
+    replaced = sum([len(about[part]) for nodes in groups for node in nodes for part in of_node[node]])
+    if len(of_node) < _LEAST_LISTS or replaced > _MOST_REPLACED or not _comes_first(member, formula, about.values()):
         return formula
-    replaced = sum([len(atoms(parts[part])) for nodes in groups for node in nodes for part in of_node[node]])
-    if len(lists) < _LEAST_LISTS or replaced > _MOST_REPLACED:
-        return formula
-    others = {part: substitute(parts[part], _given(member, ())) for part in concerned}
+    others = {part: substitute(parts[part], _given(member, ())) for part in about}
     demands = {part: demand for part, demand in others.items() if demand is not True}
     if len(demands) > _MOST_DEMANDS:
         return formula
     cases = [conjunction(demands.values())]
     for nodes in groups:
         changed = sorted({part for node in nodes for part in of_node[node]})
-        cases.append(
-            conjunction(
-                [
-                    *[demand for part, demand in demands.items() if part not in changed],
-                    *[substitute(parts[part], _given(member, nodes)) for part in changed],
-                ]
-            )
-        )
-    bits = bits_of(next(iter(lists)), member, [[], *groups.values()])
-    selection = Selection(member, bits, tuple(cases), conjunction([parts[part] for part in concerned]))
-    selected = frozenset(concerned)
-    return conjunction([*[part for index, part in enumerate(parts) if index not in selected], selection.formula])
+        kept = [demand for part, demand in demands.items() if part not in changed]
+        cases.append(conjunction([*kept, *[substitute(parts[part], _given(member, nodes)) for part in changed]]))
+    bits = bits_of(next(iter(of_node)), member, [[], *groups.values()])
+    selection = Selection(member, bits, tuple(cases), conjunction([parts[part] for part in about]))
+    return conjunction([*[part for index, part in enumerate(parts) if index not in about], selection.formula])
 
 
-def _comes_first(member: str, formula: Formula, parts: Sequence[Formula]) -> bool:
-    """Whether a member comes before all others that some parts of a formula are about.
+def _comes_first(member: str, formula: Formula, about: Iterable[Sequence[Atom]]) -> bool:
+    """Whether a member comes before all other members that some parts of a formula have atoms about.
 
     Declared names come in the order of the formula. What has come before the member would change every case.
     """
     declared = list(dict.fromkeys([atom[1] for atom in atoms(formula) if atom[0] == "prop"]))
     before = frozenset(declared[: declared.index(member)])
-    return not any(atom[0] in NAMED and atom[1] in before for part in parts for atom in atoms(part))
+    return not any(atom[0] in NAMED and atom[1] in before for part in about for atom in part)
 
 
 def _parts_by_member(parts: Sequence[Atom]) -> dict[str, dict[int, list[int]]]:
@@ -111,15 +103,20 @@ def _parts_by_member(parts: Sequence[Atom]) -> dict[str, dict[int, list[int]]]:
     return found
 
 
-def _groups(lists: Mapping[int, Sequence[Value]]) -> dict[tuple[int, ...], list[Value]]:
-    """By the nodes that allow a value the values that these nodes allow, and no others."""
-    allowing: dict[Value, list[int]] = {}
-    for node, values in lists.items():
+def by_holders(lists: Mapping[int, Sequence[Value]]) -> dict[tuple[int, ...], list[Value]]:
+    """The values of some lists, by the lists that have them; values and lists keep their order.
+
+    Example:
+        >>> by_holders({1: "ab", 5: "bc"})
+        {(1,): ['a'], (1, 5): ['b'], (5,): ['c']}
+    """
+    holders: dict[Value, list[int]] = {}
+    for number, values in lists.items():
         for value in values:
-            allowing.setdefault(value, []).append(node)
+            holders.setdefault(value, []).append(number)
     groups: dict[tuple[int, ...], list[Value]] = {}
-    for value, nodes in allowing.items():
-        groups.setdefault(tuple(nodes), []).append(value)
+    for value, numbers in holders.items():
+        groups.setdefault(tuple(numbers), []).append(value)
     return groups
 
 

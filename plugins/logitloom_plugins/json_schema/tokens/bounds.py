@@ -49,7 +49,7 @@ from logitloom_plugins.json_schema.grammar.states import (
     TextState,
     ValueState,
 )
-from logitloom_plugins.json_schema.tokens.formula_bounds import AnyDemands, all_atoms, most_for
+from logitloom_plugins.json_schema.tokens.formula_bounds import AnyDemands, asked_atoms, most_for
 from logitloom_plugins.json_schema.values.content import Content
 
 __all__ = ["TokenBounds"]
@@ -411,7 +411,7 @@ class TokenBounds:
             return False
         key = "many", frame
         if key not in self._known:
-            self._known[key] = _Bound(0, int(self._has_more_ways(frame, _MOST_WAYS // (1 + len(all_atoms(frame))))))
+            self._known[key] = _Bound(0, int(self._has_more_ways(frame, _MOST_WAYS // (1 + len(asked_atoms(frame))))))
         return self._known[key].added > 0
 
     def _has_more_ways(self, frame: ObjectFrame, most: int) -> bool:
@@ -520,7 +520,7 @@ class TokenBounds:
     def _written(self, before: bytes, demand: ValueConstraint, layout: Layout) -> int:
         """The most tokens that write an end of a text and a short value after the text, whitespace included.
 
-        The text ends before a piece of the value.
+        The text ends with a whole piece: a bracket, a comma, a colon, or a name and its colon.
         """
         texts = self._parts.value(demand).values()
         if not texts or layout.name not in _UNDECIDED:

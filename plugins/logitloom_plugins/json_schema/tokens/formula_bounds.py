@@ -17,7 +17,7 @@ from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula, Selection
 
-__all__ = ["AnyDemands", "all_atoms", "most_for"]
+__all__ = ["AnyDemands", "asked_atoms", "most_for"]
 
 #: The most formulas about one value. Short values are found for all of them together, in quadratic time.
 _MOST_ASKED: Final = 384
@@ -26,7 +26,7 @@ _TOO_MANY: Final = "The value of a member may be compared with too many others."
 _OF_ABSENCE: Final = ("prop", "patp", "addl", "names")
 
 
-def all_atoms(frame: ObjectFrame) -> list[Atom]:
+def asked_atoms(frame: ObjectFrame) -> list[Atom]:
     """The selections of the open formulas, and the atoms that members can still be asked about, each once.
 
     Raises:
@@ -34,9 +34,8 @@ def all_atoms(frame: ObjectFrame) -> list[Atom]:
     """
     found: dict[Atom, None] = {}
     seen: set[tuple[int, frozenset[str | int]]] = set()
-    nobody = frozenset[str | int]()
-    #: Formulas, each with the members whose values it is not asked about.
-    pending = [(formula, nobody) for formula in frame.open_formulas]
+    #: Formulas, each with the members whose atoms do not count there.
+    pending = [(formula, frozenset[str | int]()) for formula in frame.open_formulas]
     while pending:
         formula, decided = pending.pop()
         if isinstance(formula, bool) or (id(formula), decided) in seen:
@@ -70,7 +69,7 @@ class AnyDemands:
         self._plan = frame.plan
         self._named: dict[str | int, list[Formula]] = {}
         self._others: list[Atom] = []
-        for atom in all_atoms(frame):
+        for atom in asked_atoms(frame):
             if atom[0] == "?":
                 self._named.setdefault(Selection.of(atom).member, []).extend(Selection.of(atom).bits)
             elif atom[0] == "prop":

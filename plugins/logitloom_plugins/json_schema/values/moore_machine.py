@@ -13,7 +13,6 @@ import heapq
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cached_property, lru_cache
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -405,9 +404,9 @@ def joint(
         heapq.heappush(waiting, (_states(both), index, both))
     for _, _, factor in sorted(waiting):
         found = _multiplied(found, factor, (True, False), tracker)
-    known: list[Output] = []
+    known, order = list[Output](), np.argsort(found.asked).tolist()
     for label in found.labels:
-        in_universe, *flags = [each for _, each in sorted(zip(found.asked, label, strict=True), key=itemgetter(0))]
+        in_universe, *flags = [label[place] for place in order]
         known.append(output(tuple(flags)) if in_universe else None)
     outputs = [known[number] for number in found.label_of.tolist()]
     alive = ends_reachable(found.next, np.array([each is not None for each in outputs]))
