@@ -46,7 +46,8 @@ _UNLIMITED_LARK: Final = (
 _LOCATION: Final = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)$", re.DOTALL)
 _EXCERPT: Final = re.compile(r"\n +\d+ \| .*", re.DOTALL)
 _DIRECTIVE: Final = re.compile(r"^\s*%llguidance\b", re.MULTILINE)
-
+#: What the engine tells of its own state and code after the reason of a failure.
+_INTERNALS: Final = re.compile("<state>|<backtrace>")
 
 #: The most remainders of ``multipleOf`` that the engine is given. The engine visits each, and cannot be interrupted.
 _MOST_REMAINDERS: Final = 300_000
@@ -125,9 +126,9 @@ class LLGuidance:
         return LLGuidanceGrammar(grammar, max_items, unlimited=_UNLIMITED_LARK)
 
     def context_free(self, grammar: ContextFreeGrammar, *, max_items: int = 50_000) -> LLGuidanceGrammar:
-        """The grammar that rules over characters describe, exactly."""
+        """The grammar that rules over characters describe, exactly. The first matcher tells what the engine refuses."""
         text = f'{to_lark(lexed(grammar))}\n%llguidance {{"no_forcing": true}}'
-        return LLGuidanceGrammar(self._checked(text, text, max_items), max_items, grammar)
+        return LLGuidanceGrammar(llguidance.LLMatcher.grammar_from_lark(text), max_items, grammar)
 
     def _checked(self, whole: str, text: str, max_items: int) -> str:
         """The engine's grammar of a Lark text.
@@ -368,9 +369,9 @@ class _LLGuidanceConstraint(MatcherConstraint):
         said = matcher.get_error() if matcher.is_error() else ""
         if not said or said.startswith("NoExtension"):
             return None
-        reason = f"{_NAME} cannot run the grammar: {_sentence(said.partition('<state>')[0])}"
+        reason = f"{_NAME} cannot run the grammar: {_sentence(_INTERNALS.split(said, 1)[0])}"
         if "TooComplex" not in said:
-            return UnsupportedGrammar(reason)
+            return UnsupportedGrammar(f"{reason} Write fewer rules, or use another engine.")
         return BudgetExceeded(
             f"{reason} Too much is possible at this place of the text. Write fewer alternatives there, or terminals "
             f"that differ from their beginning on, or raise max_items above {self._read.max_items}."

@@ -340,6 +340,27 @@ def test_a_grammar_that_the_engine_gives_up_is_refused_with_a_remedy(beginning: 
 
 
 @pytest.mark.extras
+def test_an_engine_that_fails_is_reported_without_a_trace_of_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    llguidance = pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+
+    class Failed:
+        """As the matcher of a grammar with more than 65,000 symbols."""
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def is_error(self) -> bool:
+            return True
+
+        def get_error(self) -> str:
+            return "Panic: too many symbols\n<backtrace>\n 0: <unknown>\n</backtrace>"
+
+    processor = processors.load(("grammar", {"grammar": RECURSIVE["arithmetic"][0], "engine": "llguidance"}))["grammar"]
+    monkeypatch.setattr(llguidance, "LLMatcher", Failed)
+    with pytest.raises(UnsupportedGrammar, match=r"too many symbols\. Write fewer rules, or use another engine\.$"):
+        processor.constraint(WORDS, WIDTH)
+
+
+@pytest.mark.extras
 def test_a_thousand_terminals_are_read_to_the_end_of_the_text() -> None:
     pytest.importorskip("llguidance", reason="the package llguidance is not installed")
     text = "start: (" + " | ".join(f"T{i}" for i in range(1000)) + ")+\n"
