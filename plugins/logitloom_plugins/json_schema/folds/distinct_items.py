@@ -177,9 +177,7 @@ class DistinctItems:
             return None
         context, content_state, count, _ = state
         container, begun = frame.entry, self._begun(position.items)
-        contents = self._contents.get(context)
-        if contents is None:
-            contents = self._contents[context] = StringContents(context)
+        contents = self._contents_of(context)
         possible = contents.number(content_state, count)
         if possible > begun.end - begun.first:
             return True
@@ -187,6 +185,19 @@ class DistinctItems:
             return None
         # A string that is an item itself must not be any of the earlier ones.
         return possible > sum(map(contents.has, begun.all()))
+
+    def _contents_of(self, context: StringContext) -> StringContents:
+        contents = self._contents.get(context)
+        if contents is None:
+            contents = self._contents[context] = StringContents(context)
+        return contents
+
+    def strings_from(self, state: int) -> float:
+        """How many contents a string value has in a state within the string, at least; 0 for other states."""
+        kind = self._numbering.states[state]
+        if not isinstance(kind, TextState) or not isinstance(kind.context, TextContext):
+            return 0
+        return self._contents_of(kind.context).number(kind.content_state, kind.characters)
 
     def _has_other_numbers(self, position: Position) -> bool:
         """Whether further digits surely make more different numbers than there are earlier items to be different from.

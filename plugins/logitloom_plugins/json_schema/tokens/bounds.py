@@ -501,7 +501,7 @@ class TokenBounds:
             member = item(frame._replace(length=index))
             if member is None:
                 continue
-            listed = self._parts.different(member.demand, items + more + 2)
+            listed = self._parts.different(member.demand, items + more + 2, more)
             value = self._of_value(member.demand, layout, opened)
             if listed is None or value is _NO_BOUND:
                 return _NO_BOUND

@@ -27,11 +27,12 @@ from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import (
     BACKSLASH,
     BLANKS,
+    OUTSIDE,
     QUOTE,
     ItemPosition,
     characters_of,
 )
-from logitloom_plugins.json_schema.grammar.states import EscapeState, TextState
+from logitloom_plugins.json_schema.grammar.states import EscapeState, Stack, TextState
 
 __all__ = ["DoubtfulTokens"]
 
@@ -39,6 +40,10 @@ __all__ = ["DoubtfulTokens"]
 _MOST_READ: Final = 1 << 12
 #: Comparing so many names takes as long as reading one byte.
 _COMPARED: Final = 32
+#: The most states in strings of which the tokens that end the string are remembered.
+_MOST_ENDING: Final = 1 << 10
+#: The rest of a string, a comma, and no more than the beginning of the next string, without escapes.
+_ENDS_ONE: Final = re.compile(rb'[^"\\]*"[ \t\r\n]*,[ \t\r\n]*("[^"\\]*)?', re.DOTALL)
 
 
 class DoubtfulTokens:
@@ -57,6 +62,8 @@ class DoubtfulTokens:
         self._vocabulary = vocabulary
         self._size = size
         self._lengths = np.diff(vocabulary.offsets)
+        #: By state and stack the tokens of :meth:`_ending_strings`, and :meth:`_most_before` of each.
+        self._ending: dict[tuple[int, Stack], tuple[NDArray[np.int32], NDArray[np.float64]]] = {}
 
     def left_out(self, row: TokenSet, position: Position, most: float | None = None) -> tuple[TokenSet, bool]:
         """A row without the tokens that the machine refuses when the tokens are read one by one.
@@ -71,7 +78,7 @@ class DoubtfulTokens:
         """
         names = 0 if position.stack is None else len(position.stack.entry.names)
         work = _Work(_MOST_READ if most is None else most, 1 + names // _COMPARED)
-        parts = [*self._at(position, work)]
+        parts = [*self._at(row, position, work)]
         if not parts:
             return row, True
         asked = np.concatenate(parts)
@@ -105,7 +112,7 @@ class DoubtfulTokens:
         finally:
             work.left, distinct.left = distinct.left, math.inf
 
-    def _at(self, position: Position, work: _Work) -> Iterator[NDArray[np.int32]]:
+    def _at(self, row: TokenSet, position: Position, work: _Work) -> Iterator[NDArray[np.int32]]:
         """Token ids ``[n] int32`` that include every token that repeats an item or a name; some occur twice."""
         machine, numbering = self._machine, self._machine.numbering
         if machine.may_repeat_items(position):
@@ -114,7 +121,7 @@ class DoubtfulTokens:
             if not position.items.frame:
                 yield _containing(self._vocabulary, rb"\[.*,")
             elif isinstance(machine.states[position.state], TextState | EscapeState):
-                yield _containing(self._vocabulary, rb'".*,')
+                yield self._ending_strings(row, position)
             else:
                 yield _containing(self._vocabulary, rb",")
         if numbering.tracked:
@@ -124,6 +131,51 @@ class DoubtfulTokens:
             yield self._alike(position, [], work)
         if position.state in numbering.tracked and position.stack is not None and position.stack.entry.names:
             yield self._alike(position, [name.encode() for name in position.stack.entry.names], work)
+
+    def _ending_strings(self, row: TokenSet, position: Position) -> NDArray[np.int32]:
+        """The tokens that may end a string, and an item or the beginning of an item after it, as an earlier item.
+
+        A string that can be no string of an earlier item ends without a look at its characters. After the comma it
+        matters for the next item only how many strings can still come, if it is one of the same array.
+        """
+        state, (frame, phase, _, _) = self._machine.states[position.state], position.items
+        tokens = _containing(self._vocabulary, rb'".*,')
+        if not isinstance(state, TextState) or phase == "name" or frame is None or self._can_recur(position.items):
+            return tokens
+        key = position.state, position.stack
+        if key not in self._ending:
+            if len(self._ending) >= _MOST_ENDING:
+                self._ending.clear()
+            in_row = tokens[row.mask(self._size).take(tokens)]
+            enough = np.array([self._most_before(position, token) for token in in_row.tolist()])
+            self._ending[key] = in_row, enough
+        in_row, enough = self._ending[key]
+        done = frame.entry.done
+        return in_row[enough <= (1 if done is None else 1 + done.length)]
+
+    def _most_before(self, position: Position, token: int) -> float:
+        """A number of earlier items, of which there are fewer if a token that ends a string need not be read.
+
+        0 if the token has to be read whatever has come, as those that end two values.
+
+        Args:
+            position: in the string.
+            token: contains a quote, and a comma behind it.
+        """
+        text, machine = self._vocabulary.token_bytes[token], self._machine
+        found, frame = _ENDS_ONE.fullmatch(text), position.items.frame
+        reached = None if found is None else machine.reader.read(position._replace(items=OUTSIDE), text)
+        if found is None or reached is None:
+            return 0
+        if frame is not None and frame.entry.kind != "distinct":
+            return math.inf
+        state = reached.state
+        if not found[1]:
+            # The next item may be a string.
+            state = machine.codes.code(state, QUOTE)
+            if state < DEAD:
+                state, _ = machine.reader.applied(state, reached.stack)
+        return 0 if state == DEAD else machine.distinct.strings_from(state)
 
     def _next_bytes(self, before: Position, names: list[bytes]) -> frozenset[int] | None:
         """The bytes after which an unfinished item or name can go on as an earlier one; ``None`` for any byte.

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from logitloom_plugins.json_schema.folds.completion.completion_memory import COPIED, MEMBER, shortlex
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
 from logitloom_plugins.json_schema.folds.completion.short_contents import ORDER, Canonical, canonical, read_value
+from logitloom_plugins.json_schema.folds.completion.strings_that_differ import TRIED, others
 from logitloom_plugins.json_schema.folds.completion.value_texts import values_in_order
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
@@ -36,8 +37,7 @@ from logitloom_plugins.json_schema.values.moore_machine import Output
 
 __all__ = ["DifferentItems", "Item", "items_before"]
 
-#: The bytes with which a search makes items differ, and the most work of one search.
-_TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n'
+#: The most work of one search.
 _MOST_READ: Final = 1 << 17
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 #: The work of reading a byte.
@@ -233,7 +233,7 @@ class DifferentItems:
             work += _READ * len(rest or ahead)
             if rest is not None:
                 return text + rest, work + MEMBER * tries
-            for byte in {*_TRIED, *ahead[:1]}:
+            for byte in {*TRIED, *ahead[:1], *self._others(at)}:
                 reached = machine.read(at, bytes([byte]))
                 # Where the next item must come, a short one may have come before.
                 rest = b"" if reached is None else self._complete(reached, None) or b""
@@ -243,6 +243,13 @@ class DifferentItems:
                     longer = text + bytes([byte])
                     heapq.heappush(queue, (len(longer) + len(rest), longer.translate(ORDER), longer, rest, reached))
         return None, work + MEMBER * tries
+
+    def _others(self, position: Position) -> list[int]:
+        """Bytes that may come in a string where none of those that are tried may; none for other positions."""
+        state = self._machine.states[position.state]
+        if not isinstance(state, TextState) or isinstance(state.context, NameContext):
+            return []
+        return others(state.context.content.automaton, state.content_state)
 
     def _chosen(self, position: Position, items: tuple[Canonical, ...]) -> tuple[bytes | None, int]:
         """The completion that ends the current string or number as one of the values from which new items are chosen.

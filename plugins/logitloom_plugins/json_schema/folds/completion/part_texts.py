@@ -20,6 +20,7 @@ from logitloom_plugins.json_schema.folds.completion.required_texts import (
     required_members,
 )
 from logitloom_plugins.json_schema.folds.completion.short_contents import longest_path
+from logitloom_plugins.json_schema.folds.completion.strings_that_differ import most_to_differ
 from logitloom_plugins.json_schema.folds.completion.value_texts import contents_of, short_values
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
@@ -102,27 +103,38 @@ class PartTexts:
         contents = [*contents_of(self._texts, demand)]
         return contents, [*texts.values()], [frame for frame in frames if values.lives(frame)]
 
-    def different(self, demand: ValueConstraint, others: int) -> tuple[list[bytes], int] | None:
+    def different(self, demand: ValueConstraint, others: int, more: int) -> tuple[list[bytes], int] | None:
         """More than ``others`` short values, and the most bytes that end an unfinished value as a value not taken.
 
         Whichever ``others`` values are taken, one of the short values is not taken, if any value is not. ``None`` if
         the number of bytes is not known.
+
+        Args:
+            demand: the constraint on the values.
+            others: how many values are taken.
+            more: how many values must still come after the unfinished one.
         """
         if any(self._values.of_type(demand, kind) for kind in ("object", "array")):
             return None
         texts, ending = [*self.value(demand).values(), b"false"], 0
         for content, quoted in contents_of(self._texts, demand):
             automaton = content.automaton
-            if content.counts and not content.free:
-                return None
             short = self._texts.contents.short_values(content, quoted, 1 << others.bit_length())
             texts += [text for _, text, _ in short]
+            added = most_to_differ(content, others) if quoted else None
+            if added is not None:
+                # The search may lengthen this value to shorten those after it.
+                sizes = [len(text) for _, text, _ in short]
+                ending = max(ending, added + _QUOTE + more * (max(sizes) - min(sizes)))
+                continue
+            if content.counts and not content.free:
+                return None
             longest = longest_path(automaton.next)
             # If loops make no further values, all values are found without loops. Otherwise each turn of a loop makes
             # one more value.
-            more = content.least + others if content.counts else (longest or automaton.states * others) + others
+            added = content.least + others if content.counts else (longest or automaton.states * others) + others
             plain = not quoted or is_plain(content)
-            ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * more + quoted)
+            ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * added + quoted)
         return texts, ending
 
     def rests(self, content: Content, quoted: bool) -> set[tuple[bytes, bool]]:
