@@ -42,6 +42,8 @@ _MOST_READ: Final = 1 << 12
 _COMPARED: Final = 32
 #: The most states in strings of which the tokens that end the string are remembered.
 _MOST_ENDING: Final = 1 << 10
+#: The most whitespace before an item.
+_MOST_BLANKS: Final = 1 << 8
 #: The rest of a string, a comma, and no more than the beginning of the next string, without escapes.
 _ENDS_ONE: Final = re.compile(rb'[^"\\]*"[ \t\r\n]*,[ \t\r\n]*("[^"\\]*)?', re.DOTALL)
 
@@ -169,13 +171,21 @@ class DoubtfulTokens:
             return 0
         if frame is not None and frame.entry.kind != "distinct":
             return math.inf
-        state = reached.state
-        if not found[1]:
-            # The next item may be a string.
-            state = machine.codes.code(state, QUOTE)
-            if state < DEAD:
-                state, _ = machine.reader.applied(state, reached.stack)
+        state = reached.state if found[1] else self._in_next_string(reached)
         return 0 if state == DEAD else machine.distinct.strings_from(state)
+
+    def _in_next_string(self, reached: Position) -> int:
+        """The state after the quote that begins a string, whitespace before it included; ``DEAD`` if none may begin."""
+        machine, state = self._machine, reached.state
+        for _ in range(_MOST_BLANKS):
+            code = machine.codes.code(state, QUOTE)
+            if code != DEAD:
+                return code if code > DEAD else machine.reader.applied(code, reached.stack)[0]
+            # Where the layout has lines, these come before the quote.
+            state = max([machine.codes.code(state, blank) for blank in BLANKS])
+            if state <= DEAD:
+                break
+        return DEAD
 
     def _next_bytes(self, before: Position, names: list[bytes]) -> frozenset[int] | None:
         """The bytes after which an unfinished item or name can go on as an earlier one; ``None`` for any byte.
