@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import nullcontext
 from itertools import cycle
 from typing import Any
@@ -218,6 +219,7 @@ def test_rows_at_every_place_and_length_of_a_string(content: Any) -> None:
     "bounds", [{"maxLength": 90}, {"minLength": 70, "maxLength": 75}, {"minLength": 40, "maxLength": 90}]
 )
 def test_tables_for_some_numbers_of_characters_give_the_same_rows(bounds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContentWalk, "_is_begun_again", lambda *_: False)
     machine = compile_schema({"type": "string", "pattern": r"^(?:\S+\s+){0,9}\S+$", **bounds})
     whole, parts = (NumberedTokens(machine, mixed()) for _ in range(2))
     at, others, before, dice = whole.start, parts.start, [], np.random.default_rng(3)
@@ -236,6 +238,29 @@ def test_tables_for_some_numbers_of_characters_give_the_same_rows(bounds: Any, m
     for _, other, mask in before:
         assert parts.mask(other).tolist() == mask.tolist()
     assert any(table.first for table in parts.walk.content._tables.values())
+
+
+def test_without_compiled_loops_all_words_are_walked_twice_whatever_the_number_of_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(content_walk, "automaton_kernels", lambda: None)
+    machine = compile_schema({"type": "string", "pattern": "^[a-z0-9]+$", "minLength": 3, "maxLength": 40})
+    tokens, fresh = NumberedTokens(machine, mixed()), NumberedTokens(machine, mixed())
+    walks = Counter[str]()
+    whole = ContentWalk._reached
+    monkeypatch.setattr(ContentWalk, "_reached", lambda *given: (walks.update(["not counted"]), whole(*given))[1])
+    at = tokens.advance(tokens.start, mixed().token_bytes.index(b'"'))
+    letter = mixed().token_bytes.index(b"a")
+    at, masks = tokens.advance(at, letter), []
+    for _ in range(6):
+        masks.append((at, tokens.mask(at).tolist()))
+        at = tokens.advance(at, letter)
+    assert walks["not counted"] == 1
+    monkeypatch.setattr(ContentWalk, "_is_begun_again", lambda *_: False)
+    other = fresh.advance(fresh.advance(fresh.start, mixed().token_bytes.index(b'"')), letter)
+    for _, mask in masks:
+        assert fresh.mask(other).tolist() == mask
+        other = fresh.advance(other, letter)
 
 
 @given(

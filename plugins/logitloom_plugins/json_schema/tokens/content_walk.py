@@ -44,6 +44,8 @@ _MOST_MARKED: Final = 1 << 20
 _MOST_ASKED: Final = 1 << 19
 #: The most states whose walks of all words are remembered.
 _MOST_WALKED: Final = 4
+#: The most states of which it is remembered that all words have been walked.
+_MOST_BEGUN: Final = 1 << 10
 #: The most walks that are kept for a vocabulary: of all words, of 4 bytes for each token, and below other nodes.
 _MOST_FREE: Final = 8
 _MOST_BELOW: Final = 32
@@ -247,6 +249,8 @@ class ContentWalk:
         self._tables: dict[Hashable, _Table | _Computed] = {}
         #: Where words lead in other strings, by trie, table or automaton, nodes and states.
         self._walked: dict[Hashable, tuple[Trie, Reached]] = {}
+        #: The strings with bounds on their length of which all words have been walked, by trie, automaton and state.
+        self._begun = set[Hashable]()
 
     def __call__(self, trie: Trie, context: StringContext, begun: list[tuple[int, int, int]]) -> tuple[Places, Ends]:
         """The words below nodes of a trie that stay inside a string.
@@ -261,7 +265,7 @@ class ContentWalk:
         """
         from_root = context.content.counts and bool(begun) and begun[0][0] == 0
         if isinstance(context, TextContext):
-            if from_root and self._key(trie, context, begun) in self._walked:
+            if from_root and self._is_begun_again(self._key(trie, context, begun)):
                 return self._counted_from_root(trie, context, begun[0])
             if self._keeps_within_bounds(trie, context, begun):
                 positions, ends = self(trie, context.unbounded, [(node, state, 0) for node, state, _ in begun])
@@ -276,6 +280,19 @@ class ContentWalk:
                 return positions, _ends(table, left)
         walked = level_walk(trie, table, pairs)
         return walked.positions(trie), _ends(table, walked.left)
+
+    def _is_begun_again(self, key: Hashable) -> bool:
+        """Whether a walk from the root that does not count characters is known, or pays for the numbers that follow.
+
+        It takes twice as long as a walk that counts, and without compiled loops what is read off it a third.
+        """
+        if key in self._walked:
+            return True
+        again = key in self._begun
+        if len(self._begun) >= _MOST_BEGUN:
+            self._begun.clear()
+        self._begun.add(key)
+        return again and len(self._walked) < _MOST_WALKED and automaton_kernels() is None
 
     def _counted_from_root(self, trie: Trie, context: TextContext, begun: tuple[int, int, int]) -> tuple[Places, Ends]:
         """The results of a call with the root alone, from a walk that does not count characters."""
