@@ -48,6 +48,8 @@ STRINGS: dict[str, dict[str, Any]] = {
     "of one length": {"pattern": "^[0-9]{4}$"},
     "above ASCII": {"pattern": "^é+$"},
     "escaped": {"pattern": r"^[\"\\]+$"},
+    "with a mark": {"pattern": "^[a-z]+@[A-Z]+$"},
+    "addresses": {"format": "email"},
     "none of some": {"not": {"enum": ["", "a", "b"]}},
 }
 

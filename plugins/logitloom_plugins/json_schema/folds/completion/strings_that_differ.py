@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
 from logitloom_plugins.json_schema.folds.completion.short_contents import representatives
@@ -23,7 +24,7 @@ _OTHERS: Final = bytes([byte for byte in range(0x21, 0x7F) if byte not in b'"\\'
 _END_OF_CHARACTER: Final = 3
 _ESCAPED: Final = 6
 _MOST_FURTHER: Final = 64
-_MOST_ENTRIES: Final = 1 << 18
+_MOST_ENTRIES: Final = 1 << 15
 
 
 def others(automaton: MooreMachine, state: int) -> list[int]:
@@ -38,7 +39,7 @@ def most_to_differ(content: Content, taken: int) -> int | None:
     """The most bytes that a search adds to an unfinished string so that it differs from some other strings.
 
     From a state of the content it adds as many as make more contents than there are other strings, with bytes that the
-    search tries, or all that can come there. ``None`` if that is too long, or takes too much work to find.
+    search tries, or all that can come there. ``None`` if these are too many, or finding them takes too much work.
 
     Args:
         content: of the string.
@@ -53,24 +54,74 @@ def most_to_differ(content: Content, taken: int) -> int | None:
     if counts * automaton.next.size > _MOST_ENTRIES:
         return None
     following = content.counted_steps() if content.counts else automaton.next
-    goes_on = following >= 0
-    #: ``[states, classes]``: how many bytes the search tries.
-    tried = goes_on * np.bincount(automaton.byte_class[[*_PLAIN]], minlength=following.shape[1]).astype(np.float64)
-    otherwise = np.bincount(automaton.byte_class[[*_OTHERS]], minlength=following.shape[1])
-    tried = np.where(tried.any(axis=1, keepdims=True), tried, goes_on * otherwise)
     between = np.tile(np.frombuffer(automaton.boundaries, dtype=bool), counts)
-    ending = [content.ends(at, count) is not None for count in range(counts) for at in range(automaton.states)]
-    ends = (between & np.array(ending)).astype(np.float64)
-    found, going = ends, np.ones(len(following), dtype=bool)
+    ending = [output is not None for count in range(counts) for output in content.ends_after(count)]
+    ends = between & np.array(ending)
+    tried, ahead, plain = _tried(automaton, following, ends)
+    for size, along in (1, ahead & plain), (_ESCAPED, ahead):
+        most = _most(following, ends, tried, along, taken, is_plain(content))
+        if np.isfinite(most[between]).all():
+            return size * int(most[between].max()) + _END_OF_CHARACTER
+    return None
+
+
+def _most(
+    following: NDArray[np.int32],
+    ends: NDArray[np.bool_],
+    tried: NDArray[np.float64],
+    along: NDArray[np.bool_],
+    taken: int,
+    plain: bool,
+) -> NDArray[np.float64]:
+    """By state the bytes of :func:`most_to_differ`; infinite where these are too many.
+
+    Args:
+        following: ``[states, classes]``: the next states, -1 for none.
+        ends: by state whether a text may end.
+        tried, along: results of :func:`_tried`.
+        taken: the number of the other strings.
+        plain: whether all characters of short contents stand for themselves.
+    """
+    goes_on, found, going = following >= 0, ends.astype(np.float64), np.ones(len(following), dtype=bool)
     most = np.full(len(following), np.inf)
     for further in range(_MOST_FURTHER):
         most[found > taken] = np.minimum(most[found > taken], further)
         # What no longer text goes on from has all that can come there.
         still = going & (goes_on & going[following]).any(axis=1)
-        whole = further if is_plain(content) else _ESCAPED * further
+        whole = further if plain else _ESCAPED * further
         most[going & ~still] = np.minimum(most[going & ~still], whole)
-        if np.isfinite(most[between]).all():
-            return int(most[between].max()) + _END_OF_CHARACTER
-        going = still
-        found = np.minimum(ends + (found[following] * tried).sum(axis=1), taken + 1)
-    return None
+        going, after = still, found[following]
+        ahead = np.where(along.any(axis=1), np.where(along, after, np.inf).min(axis=1), 0)
+        found = np.minimum(ends + (after * tried).sum(axis=1) + ahead, taken + 1)
+        if np.isfinite(most).all():
+            break
+    return most
+
+
+def _tried(
+    automaton: MooreMachine, following: NDArray[np.int32], ends: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """What the search tries in each state of a content.
+
+    Args:
+        automaton: of the content.
+        following: ``[states, classes]``: the next states, with numbers of characters where these are counted.
+        ends: by state whether a text may end.
+
+    Returns:
+        ``[states, classes]``: the number of bytes that it tries everywhere; the classes of one of which it tries a
+        byte, because a completion goes on with it; and the classes with bytes that stand for themselves.
+    """
+    goes_on, columns = following >= 0, following.shape[1]
+    first = np.bincount(automaton.byte_class[[*_PLAIN]], minlength=columns)
+    others = np.bincount(automaton.byte_class[[*_OTHERS]], minlength=columns)
+    by_default = (goes_on & (first > 0)).any(axis=1, keepdims=True)
+    tried = np.where(by_default, goes_on * first, goes_on * others).astype(np.float64)
+    nearest = np.where(ends, 0.0, np.inf)
+    for _ in range(_MOST_FURTHER):
+        before, nearest = nearest, np.minimum(nearest, 1 + np.where(goes_on, nearest[following], np.inf).min(axis=1))
+        if np.array_equal(before, nearest):
+            break
+    nearer = goes_on & (nearest[following] < nearest[:, None])
+    is_tried = (nearer & (tried > 0)).any(axis=1, keepdims=True)
+    return tried, nearer & ~is_tried, np.broadcast_to(first + others > 0, nearer.shape)
