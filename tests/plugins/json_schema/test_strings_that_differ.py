@@ -50,6 +50,7 @@ STRINGS: dict[str, dict[str, Any]] = {
     "escaped": {"pattern": r"^[\"\\]+$"},
     "with a mark": {"pattern": "^[a-z]+@[A-Z]+$"},
     "addresses": {"format": "email"},
+    "long addresses": {"format": "uri", "maxLength": 100},
     "none of some": {"not": {"enum": ["", "a", "b"]}},
 }
 
@@ -152,7 +153,9 @@ def _arrays(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("array", ["strings", "few strings", "objects", "arrays", "both", "further items"])
-@pytest.mark.parametrize("name", ["any", "few characters", "letters of a length", "one letter", "finite in part"])
+@pytest.mark.parametrize(
+    "name", ["any", "few characters", "letters of a length", "one letter", "finite in part", "long addresses"]
+)
 def test_the_tokens_are_those_that_can_be_read(name: str, array: str) -> None:
     """Each is read here. Tokens end strings, items and the beginnings of items after them."""
     constraint, dice = constraint_of(_arrays(name)[array]), random.Random(name + array)

@@ -55,6 +55,8 @@ _MOST_SEARCHED: Final = 1 << 15
 _MOST_COUNTED: Final = 1 << 40
 _MOST_BYTES: Final = 256
 _MOST_ENTRIES: Final = 1 << 20
+#: Above so many entries the last numbers of characters stand for the smaller ones.
+_MOST_COUNTED_ENTRIES: Final = 1 << 17
 
 
 class SearchTooLong(Exception):
@@ -376,20 +378,22 @@ class StringContents:
         self._members: dict[bytes, bool] = {}
         content, automaton = context.content, context.content.automaton
         self._states = automaton.states if content.counts else 0
-        counts = content.points[-1] + 1 if content.counts else 1
+        self._first = content.last_counts(_MOST_COUNTED_ENTRIES)
+        counts = range(self._first, content.points[-1] + 1) if content.counts else range(1)
         self.exact = False
         #: The numbers of contents by count and state; ``None`` if the table would be too large.
         self._numbers: NDArray[np.float64] | None = None
-        if counts * automaton.next.size > _MOST_ENTRIES:
+        if len(counts) * automaton.next.size > _MOST_ENTRIES:
             return
-        following = content.counted_steps() if content.counts else automaton.next
+        following = content.counted_steps(self._first) if content.counts else automaton.next
         sizes = np.bincount(automaton.byte_class, minlength=following.shape[1])
-        ends = np.array([self._may_end(at, count) for count in range(counts) for at in range(automaton.states)])
+        ends = np.array([self._may_end(at, count) for count in counts for at in range(automaton.states)])
         alive, found = following >= 0, ends.astype(np.float64)
         for _ in range(_MOST_BYTES):
             more = np.minimum(ends + (found.take(following, mode="clip") * alive) @ sizes, _MOST_COUNTED)
-            self.exact = np.array_equal(more, found)
-            if self.exact:
+            is_exact = np.array_equal(more, found)
+            self.exact = is_exact and not self._first
+            if is_exact:
                 break
             found = more
         self._numbers = found
@@ -400,7 +404,9 @@ class StringContents:
 
     def number(self, content_state: int, count: int) -> float:
         """How many contents go on from a state, with some characters, at least."""
-        return 0.0 if self._numbers is None else float(self._numbers[count * self._states + content_state])
+        if self._numbers is None or (self._first and count < self._context.content.least):
+            return 0.0
+        return float(self._numbers[max(count - self._first, 0) * self._states + content_state])
 
     def has(self, string: bytes) -> bool:
         """Whether some characters are a content."""

@@ -17,6 +17,8 @@ from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Out
 
 __all__ = ["Content"]
 
+#: How many numbers of characters before the largest stand for the smaller ones.
+_LAST: Final = 6
 #: The most distances that are compared to find the farthest end.
 _MOST_DISTANCES: Final = 1 << 11
 
@@ -331,6 +333,18 @@ class Content:
             nearest = max(self.most - longest - self._farthest, 0)
         first = nearest if least >= nearest else least - least % longest
         return first, min(max(most, first + 2 * longest), end)
+
+    def last_counts(self, entries: int) -> int:
+        """The first number of characters of a part of :meth:`counted_steps`: a late one if all have many entries.
+
+        Texts that end from there on end from each smaller number of characters on that is large enough, too.
+
+        Args:
+            entries: the most entries of all of them.
+        """
+        if not self.counts or (self.points[-1] + 1) * self.automaton.next.size <= entries:
+            return 0
+        return max(self.least, self.most - _LAST) if self._only_bounds and self.most is not None else 0
 
     def is_far(self, count: int, more: int) -> bool:
         """Whether ``more`` further characters leave every state an end within the bounds."""

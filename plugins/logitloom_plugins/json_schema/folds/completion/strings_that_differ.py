@@ -50,18 +50,21 @@ def most_to_differ(content: Content, taken: int) -> int | None:
         further = next(n for n in range(_MOST_FURTHER) if len(_PLAIN) ** n > taken)
         return content.least + further + _END_OF_CHARACTER
     automaton = content.automaton
-    counts = content.points[-1] + 1 if content.counts else 1
-    if counts * automaton.next.size > _MOST_ENTRIES:
+    first = content.last_counts(_MOST_ENTRIES)
+    counts = range(first, content.points[-1] + 1) if content.counts else range(1)
+    if len(counts) * automaton.next.size > _MOST_ENTRIES:
         return None
-    following = content.counted_steps() if content.counts else automaton.next
-    between = np.tile(np.frombuffer(automaton.boundaries, dtype=bool), counts)
-    ending = [output is not None for count in range(counts) for output in content.ends_after(count)]
+    following = content.counted_steps(first) if content.counts else automaton.next
+    between = np.tile(np.frombuffer(automaton.boundaries, dtype=bool), len(counts))
+    ending = [output is not None for count in counts for output in content.ends_after(count)]
     ends = between & np.array(ending)
     tried, ahead, plain = _tried(automaton, following, ends)
     for size, along in (1, ahead & plain), (_ESCAPED, ahead):
         most = _most(following, ends, tried, along, taken, is_plain(content))
         if np.isfinite(most[between]).all():
-            return size * int(most[between].max()) + _END_OF_CHARACTER
+            # Smaller numbers of characters may have to reach the least one first.
+            before = content.least * (1 if is_plain(content) else _ESCAPED) if first else 0
+            return before + size * int(most[between].max()) + _END_OF_CHARACTER
     return None
 
 
