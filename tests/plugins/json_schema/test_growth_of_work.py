@@ -19,7 +19,7 @@ from logitloom_plugins.json_schema.folds.completion.different_items import items
 from logitloom_plugins.json_schema.folds.machine import Machine, accepts, read
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
-from logitloom_plugins.json_schema.grammar import objects
+from logitloom_plugins.json_schema.grammar import objects, satisfiability
 from logitloom_plugins.json_schema.grammar.arrays import item
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.objects import ObjectPlan
@@ -419,6 +419,20 @@ def test_items_that_an_array_must_contain_are_not_searched_for(monkeypatch: pyte
     one_of_two = {"prefixItems": [{"const": 1}], "items": False, "allOf": [{"contains": {"const": 2}}]}
     machine = compile_schema({"type": "array", **one_of_two})
     assert read(machine, b"[") is None
+
+
+def test_each_item_that_an_array_must_contain_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once after each item, for each set of items that may still have to come."""
+    asked, whole = [], satisfiability.conjunction
+    monkeypatch.setattr(satisfiability, "conjunction", lambda parts: asked.append(parts) or whole(parts))
+    count = 20
+    schema = {"type": "array", "allOf": [{"contains": {"const": index}} for index in range(count)]}
+    machine = read_along(schema, [*range(count)])
+    assert count <= len(asked) < 2 * count
+    assert not accepts(machine, json.dumps([*range(1, count)]))
+    within = {"prefixItems": [{"type": "string"}], "items": {"maximum": 5}}
+    machine = compile_schema({"type": "array", **within, "allOf": [{"contains": {"const": each}} for each in (4, 6)]})
+    assert not machine.satisfiable
 
 
 def test_members_that_conditions_ask_for_are_added_up_where_they_are_different(monkeypatch: pytest.MonkeyPatch) -> None:

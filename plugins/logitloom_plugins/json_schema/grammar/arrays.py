@@ -85,6 +85,8 @@ class ArrayPlan(Name):
                 self.asked = atom[1:]
             else:
                 self.most = atom[1] if self.most is None else min(self.most, atom[1])
+        #: Formulas of ``contains`` that some item after those that vary satisfies.
+        self.matched = set[Formula]()
         self.varied = max([i + 1 for i in self.items] + [k for k, _ in self.rests], default=0)
 
     def hard_item(self, index: int) -> Formula:

@@ -526,11 +526,14 @@ class Satisfiability:
             return False
         if any(part[0] != "contains" or part[3] is not None for part in wanted):
             return False
-        rest = plan.hard_item(max(frame.length, plan.varied))
+        rest = plan.hard_item(plan.varied)
         hard = [plan.hard_item(index) for index in range(frame.length, plan.varied)]
-        for must in (*hard, *[conjunction([rest, part[1]]) for part in wanted]):
+        # An item that exists once exists always, so each formula is asked about once, not after each item.
+        new = [part[1] for part in wanted if part[1] not in plan.matched]
+        for must in (*hard, *[conjunction([rest, child]) for child in new]):
             if not (yield ValueConstraint(must)):
                 return False
+        plan.matched.update(new)
         return True
 
     def _count_work(self, what: str) -> None:
