@@ -126,7 +126,7 @@ class LLGuidance:
         return LLGuidanceGrammar(grammar, max_items, unlimited=_UNLIMITED_LARK)
 
     def context_free(self, grammar: ContextFreeGrammar, *, max_items: int = 50_000) -> LLGuidanceGrammar:
-        """The grammar that rules over characters describe, exactly. The first matcher tells what the engine refuses."""
+        """The grammar that rules over characters describe, exactly. The engine checks it when a matcher is made."""
         text = f'{to_lark(lexed(grammar))}\n%llguidance {{"no_forcing": true}}'
         return LLGuidanceGrammar(llguidance.LLMatcher.grammar_from_lark(text), max_items, grammar)
 

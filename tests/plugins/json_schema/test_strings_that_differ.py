@@ -205,10 +205,12 @@ def test_a_string_of_characters_that_are_seldom_tried_is_made_to_differ(pattern:
     constraint = constraint_of({"type": "array", "items": string, "uniqueItems": True, "minItems": 4})
     state: Any = constraint.start()
     begun = json.dumps(items, ensure_ascii=False, separators=(",", ":")).encode()[:-2]
-    for byte in begun[:-1] if pattern == "^[A-Z]{2}$" else begun:
+    if pattern == "^[A-Z]{2}$":
+        begun = begun[:-1]
+    for byte in begun:
         state = constraint.advance(state, 1 + byte)
         assert state is not None
     rest = constraint.automaton().completion(state)
     assert rest is not None
-    whole = json.loads((begun[:-1] if pattern == "^[A-Z]{2}$" else begun) + rest)
+    whole = json.loads(begun + rest)
     assert len(set(whole)) == len(whole) >= 4

@@ -156,9 +156,10 @@ class DoubtfulTokens:
         return in_row[enough <= (1 if done is None else 1 + done.length)]
 
     def _most_before(self, position: Position, token: int) -> float:
-        """A number of earlier items, of which there are fewer if a token that ends a string need not be read.
+        """How many strings the item after a token that ends a string can become, at least.
 
-        0 if the token has to be read whatever has come, as those that end two values.
+        If fewer items than these have come, the token need not be read, because the next item can differ from them.
+        Infinite if no further item has to differ; 0 if the token has to be read in any case, as one of two values.
 
         Args:
             position: in the string.

@@ -335,12 +335,13 @@ class Content:
         return first, min(max(most, first + 2 * longest), end)
 
     def last_counts(self, entries: int) -> int:
-        """The first number of characters of a part of :meth:`counted_steps`: a late one if all have many entries.
+        """The number of characters from which on :meth:`counted_steps` are made for a table of contents.
 
-        Texts that end from there on end from each smaller number of characters on that is large enough, too.
+        0, or a number shortly before the largest if a table of all numbers would have too many entries. Characters that
+        end a text after that number of characters end it after each smaller one that is not below the least, too.
 
         Args:
-            entries: the most entries of all of them.
+            entries: the most entries of a table of all numbers.
         """
         if not self.counts or (self.points[-1] + 1) * self.automaton.next.size <= entries:
             return 0

@@ -132,7 +132,7 @@ class PartTexts:
             longest = longest_path(automaton.next)
             # If loops make no further values, all values are found without loops. Otherwise each turn of a loop makes
             # one more value.
-            added = content.least + others if content.counts else (longest or automaton.states * others) + others
+            added = (longest or automaton.states * others) + others
             plain = not quoted or is_plain(content)
             ending = max(ending, (1 if plain else _LONGEST_ESCAPE) * added + quoted)
         return texts, ending
