@@ -267,6 +267,65 @@ def test_masks_after_an_item_of_each_type(begun: bytes) -> None:
     assert tokens.mask(at).tolist() == takes
 
 
+#: Texts in which the value that has begun, or comes next, must not be the one before.
+UNFINISHED: list[tuple[Any, bytes]] = [
+    ({"a": {"type": "string"}}, b'[{"a":"x"},{"a":"x'),
+    ({"a": {"type": "string"}}, b'[{"a":"x"},{"a":'),
+    ({"a": {"type": "integer"}}, b'[{"a":1},{"a":'),
+    ({"a": {"type": "boolean"}}, b'[{"a":true},{"a":'),
+    ({"a": {"type": "array"}}, b'[{"a":[]},{"a":'),
+    ({"a": {"type": "array", "items": {"type": "integer"}}}, b'[{"a":[1]},{"a":['),
+    ({"a": {"type": "object", "additionalProperties": {"type": "integer"}}}, b'[{"a":{}},{"a":'),
+    ({"a": {"type": "string"}, "b": {"enum": [1, 2]}}, b'[{"a":"x","b":1},{"a":"x","b":2},{"a":"'),
+]
+
+
+@pytest.mark.parametrize(("properties", "text"), UNFINISHED)
+@pytest.mark.parametrize("closed", [True, False])
+def test_tokens_that_end_a_value_and_go_on_with_whitespace(properties: Any, text: bytes, closed: bool) -> None:
+    values = [b'"', b'x"', b"[]", b"1", b"1]", b"true", b"{}", b'"x"', b"]"]
+    words = Vocabulary([b"", *[value + after for value in values for after in (b"", b" ", b"\n", b"\n\n ")]], eos=[0])
+    items = {"type": "object", "properties": properties, "required": [*properties]}
+    tokens = NumberedTokens(compile_schema(array(items | ({"additionalProperties": False} if closed else {}))), words)
+    reached = read(tokens.machine, text)
+    assert reached is not None
+    at = tokens.at(reached)
+    takes = [tokens.advance(at, token) != -1 for token in range(words.size)]
+    assert any(takes) or closed
+    assert tokens.mask(at).tolist() == takes
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"type": "string"}},
+        {"patternProperties": {"^[ab]$": {"type": "string"}}, "additionalProperties": False},
+        {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "additionalProperties": False},
+        {"properties": {"a": {"type": "string"}, "b": {"type": "string"}}},
+    ],
+)
+@pytest.mark.parametrize("text", [b'[{"a":"x', b'[{"a":"x","b":"x'])
+def test_no_further_member_is_begun_in_an_item_where_no_name_is_left(names: Any, text: bytes) -> None:
+    words = Vocabulary([b"", b'"', b'",', b'x",', b'x","', b'","', b'","b', b'","c', b'"}', b'"]'], eos=[0])
+    tokens = NumberedTokens(compile_schema(array({"type": "object"} | names), COMPACT), words)
+    reached = read(tokens.machine, text)
+    assert reached is not None
+    at = tokens.at(reached)
+    takes = [tokens.advance(at, token) != -1 for token in range(words.size)]
+    assert tokens.mask(at).tolist() == takes
+    assert takes[2] == (b'"b"' not in text or "additionalProperties" not in names)
+
+
+@pytest.mark.parametrize("multiple", [10, 1000, 0.5, 0.001])
+def test_multiples_that_must_differ_are_found(multiple: float) -> None:
+    """Within the work of a mask, also where many digits are no multiple yet."""
+    items = {"type": "array", "items": {"type": "number", "multipleOf": multiple}, "minItems": 1, "maxItems": 1}
+    tokens = NumberedTokens(compile_schema(array(items), COMPACT), mixed())
+    reached = read(tokens.machine, b"[[0],[-1000]")
+    assert reached is not None
+    assert tokens.vocabulary.token_bytes.index(b",") in tokens.row(tokens.at(reached)).tolist()
+
+
 def test_tokens_that_write_several_items() -> None:
     texts = [
         b"",

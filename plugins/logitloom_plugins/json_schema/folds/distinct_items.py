@@ -117,7 +117,8 @@ class DistinctItems:
         self._names: dict[Linked[Container], list[bytes]] = {}
         self._remembered = 0
         self._contents: dict[StringContext, StringContents] = {}
-        self._different: dict[MooreMachine, list[float]] = {}
+        #: Results of :func:`different_numbers`.
+        self._different: dict[tuple[MooreMachine, bool], list[float]] = {}
         #: With the number of bytes that the search has read.
         self._completions: dict[Position, tuple[bool, int]] = {}
         self.left = math.inf
@@ -209,11 +210,11 @@ class DistinctItems:
         state, text = self._numbering.states[position.state], position.items.text
         if not isinstance(state, NumberState) or text[:1] not in _NUMBERS or b"e" in text.lower():
             return False
-        frame, automaton = position.items.frame, state.numbers.automaton
+        frame, key = position.items.frame, (state.numbers.automaton, b"." in text)
         assert frame is not None
-        if automaton not in self._different:
-            self._different[automaton] = different_numbers(automaton)
-        return self._different[automaton][state.content_state] > self._items.recurring(frame.entry).numbers
+        if key not in self._different:
+            self._different[key] = different_numbers(*key)
+        return self._different[key][state.content_state] > self._items.recurring(frame.entry).numbers
 
     def has_completion(self, reached: Position) -> bool:
         """Whether a text inside an array with ``uniqueItems`` can be completed without a repeated item.
@@ -347,15 +348,19 @@ def _alike_items(position: ItemPosition) -> int:
     return len(candidates) or (0 if done is None else done.length)
 
 
-def different_numbers(automaton: MooreMachine) -> list[float]:
+def different_numbers(automaton: MooreMachine, is_fraction: bool) -> list[float]:
     """Per state of an automaton of numbers how many different numbers further digits make, at least.
 
-    Digits of which the last is not zero make different numbers, before the point and behind it.
+    Digits before the point make different numbers, and so do digits behind the point of which the last is not zero.
+
+    Args:
+        automaton: of the numbers.
+        is_fraction: whether the point has come.
     """
     # ``[states, 10]``: where each digit leads.
     following = automaton.next[:, automaton.byte_class[list(_DIGITS)]]
     alive = following >= 0
-    ends = (automaton.accepting.take(following, mode="clip") & alive)[:, 1:].sum(axis=1)
+    ends = (automaton.accepting.take(following, mode="clip") & alive)[:, int(is_fraction) :].sum(axis=1)
     found = np.zeros(automaton.states)
     for _ in range(_MOST_FURTHER):
         found = np.minimum(ends + (found.take(following, mode="clip") * alive).sum(axis=1), _MOST_COUNTED)

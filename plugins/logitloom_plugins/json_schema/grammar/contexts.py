@@ -109,11 +109,22 @@ class NameContext(StringContext):
     def _can_run_out(self) -> bool:
         if not self.tracks or (self.plain and self.others):
             return False
-        # Declared names come in their order, so a declared name that may come next has not come before.
+        left = self._undeclared_left
+        return bool(((left > 0) & (left < np.inf)).any())
+
+    def can_run_out_from(self, state: int) -> bool:
+        """Whether only finitely many names that may come once can still be written after a state, but some."""
+        return not (self.plain and self.others) and bool(0 < self._undeclared_left[state] < np.inf)
+
+    @cached_property
+    def _undeclared_left(self) -> NDArray[np.float64]:
+        """``[states]``: how many names that the schema does not declare can still be written.
+
+        Declared names come in their order, so a declared name that may come next has not come before.
+        """
         declares = self.frame.plan.declares
         others = sum([bit for label, bit in self.keys.bit.items() if bit & self.mask and not declares(label)])
-        left = self.keys.left(others)
-        return bool(((left > 0) & (left < np.inf)).any())
+        return self.keys.left(others)
 
     @cached_property
     def most_needed(self) -> int:

@@ -32,7 +32,8 @@ from logitloom_plugins.json_schema.folds.value_reader import (
     ItemPosition,
     characters_of,
 )
-from logitloom_plugins.json_schema.grammar.states import EscapeState, Stack, TextState
+from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.states import EscapeState, ObjectState, Stack, TextState
 
 __all__ = ["DoubtfulTokens"]
 
@@ -171,9 +172,21 @@ class DoubtfulTokens:
         if found is None or reached is None:
             return 0
         if frame is not None and frame.entry.kind != "distinct":
-            return math.inf
+            return 0 if frame.entry.kind == "object" and self._names_can_run_out(reached.state) else math.inf
         state = reached.state if found[1] else self._in_next_string(reached)
         return 0 if state == DEAD else machine.distinct.strings_from(state)
+
+    def _names_can_run_out(self, number: int) -> bool:
+        """Whether finitely many names may come once in a state after a comma, or within a name."""
+        machine = self._machine
+        state = machine.states[machine.before_gap(number)]
+        if isinstance(state, ObjectState):
+            context, at = machine.grammar.name_context(state.frame, state.layout), state.frame.plan.keys.automaton.start
+        elif isinstance(state, TextState) and isinstance(state.context, NameContext):
+            context, at = state.context, state.content_state
+        else:
+            return True
+        return context.can_run_out_from(at)
 
     def _in_next_string(self, reached: Position) -> int:
         """The state after the quote that begins a string, whitespace before it included; ``DEAD`` if none may begin."""
@@ -210,9 +223,10 @@ class DoubtfulTokens:
         machine, words = self._machine, self._words
         here: list[int] = []
         ended: list[int] = []
-        pending = deque([(0, position)])
+        # With each node whether the token that ends there is to be read.
+        pending = deque([(0, position, False)])
         while pending:
-            node, before = pending.popleft()
+            node, before, is_asked = pending.popleft()
             if work.left < 0:
                 # The tokens below the node are not read later either.
                 ended.append(node)
@@ -224,16 +238,17 @@ class DoubtfulTokens:
                     continue
                 if not (names or before.items.text) and byte in BLANKS and machine.before_gap(code) != code:
                     # Whitespace does not change the item. The row already limits the amount of whitespace.
-                    pending.append((child, before))
+                    here += [child] if is_asked else []
+                    pending.append((child, before, is_asked))
                     continue
                 work.left -= work.byte
                 after = machine.read(before, bytes([byte]), can_end=False)
                 if after is None:
                     ended.append(child)
                 elif after.state in machine.numbering.tracked if names else self._can_recur(after.items):
-                    if names or not machine.distinct.has_other_strings(after):
-                        here.append(child)
-                    pending.append((child, after))
+                    may_repeat = bool(names) or not machine.distinct.has_other_strings(after)
+                    here += [child] if may_repeat else []
+                    pending.append((child, after, may_repeat))
         return words.ids_of(here, ended)
 
 
