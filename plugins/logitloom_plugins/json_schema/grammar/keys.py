@@ -84,7 +84,7 @@ class Keys:
         self._flags: dict[Hashable, int] = {asked: place for place, asked in enumerate([*patterns, *demands])}
         self._known: dict[tuple[Label, Hashable], bool] = {}
         self._left: dict[int, NDArray[np.float64]] = {}
-        self._longest: dict[int, list[int | None]] = {}
+        self._longest: dict[int, tuple[list[int | None], int]] = {}
 
     @property
     def is_slow(self) -> bool:
@@ -249,36 +249,44 @@ class Keys:
         number = {label: place for place, label in enumerate(self.bit)}
         return np.array([-1 if label is None else number[label] for label in self.automaton.outputs], dtype=np.int64)
 
-    def longest(self, names: int) -> list[int | None]:
+    def longest(self, names: int) -> tuple[list[int | None], int]:
         """For each label the most bytes of the ``names`` shortest names with it, from any state that leads to one.
 
-        The label of a listed name has only this one name. ``None`` for a label if a state leads to fewer names with it.
+        Of all names with the label, if a state leads to fewer. ``None`` for a label if such a name is long.
+
+        Returns:
+            The most bytes of each label, and the labels of fewer names than ``names``, as bits.
         """
         known = self._longest.get(names)
         if known is not None:
             return known
-        labels, ends, columns, width = self._leading
+        labels, starts, ends, columns, width = self._leading
         # How many names of so many bytes at most a state leads to, up to the number that is asked for.
-        asked = np.where(labels < len(self.names), 1.0, names)
-        found, sizes = np.minimum(ends, asked), np.full(len(labels), -1)
-        for size in range(_MOST_BYTES):
-            sizes[(sizes < 0) & (found >= asked)] = size
-            before, found = found, np.minimum(ends + np.append(found, 0.0)[columns] @ width, asked)
-            if np.array_equal(found, before):
+        found, sizes = np.minimum(ends, names), np.zeros(len(labels), dtype=np.int64)
+        for size in range(1, _MOST_BYTES + 1):
+            before, found = found, np.minimum(ends + np.append(found, 0.0)[columns] @ width, names)
+            longer = found > before
+            if not longer.any():
                 break
+            sizes[longer] = size
         most = np.zeros(len(self.bit), dtype=np.int64)
-        np.maximum.at(most, labels, np.where(sizes < 0, _MOST_BYTES, sizes))
+        np.maximum.at(most, labels, sizes)
         found_sizes: list[int] = most.tolist()
-        known = self._longest[names] = [None if size == _MOST_BYTES else size for size in found_sizes]
+        few = sum([1 << label for label in labels[starts & (found < names)].tolist()])
+        known = [None if size == _MOST_BYTES else size for size in found_sizes], few
+        self._longest[names] = known
         return known
 
     @cached_property
-    def _leading(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    def _leading(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
         """The pairs of a state and a label to which it leads.
 
         Returns:
-            ``[pairs]``: the bit of the label, and 1 where a name with it ends; ``[pairs, columns]``: the pair after the
-            bytes of each column, the number of pairs for none; ``[columns]``: how many bytes a column has.
+            ``[pairs]``: the bit of the label, whether the state is the first one, and 1 where a name with the label
+            ends; ``[pairs, columns]``: the pair after the bytes of each column, the number of pairs for none;
+            ``[columns]``: how many bytes a column has.
         """
         automaton = self.automaton
         states, labels = np.unpackbits(self._below, axis=1, bitorder="little").nonzero()
@@ -286,7 +294,8 @@ class Keys:
         place[states, labels] = np.arange(len(states))
         width = np.bincount(automaton.byte_class, minlength=automaton.next.shape[1])
         columns = place[automaton.next[:, width > 0][states], labels[:, None]]
-        return labels, (self._ending[states] == labels).astype(np.float64), columns, width[width > 0].astype(np.float64)
+        ends = (self._ending[states] == labels).astype(np.float64)
+        return labels, states == automaton.start, ends, columns, width[width > 0].astype(np.float64)
 
     @cached_property
     def below(self) -> list[int]:

@@ -360,10 +360,17 @@ class TokenBounds:
             # The items of the shortest text may have more gaps than those that are counted.
             density = max([self._bytes(b"," + text, layout) / (len(text) + 1) for text in items], default=1.0)
             return _Bound(math.ceil(density * size) + self._bytes(b"]", layout), 0)
-        ends, looked_at = self._parts.ends(frame, _MOST_LOOKED_AT, partial(self._count, _ENDS))
+        count = partial(self._count, _ENDS)
+        longest = self._parts.longest_name(frame, taken, count) if _is_tracked(frame) else 0
+        if _is_tracked(frame) and frame.only_hard and self._parts.names_run_out(frame, taken):
+            # Any members may come in place of those whose names have come.
+            sizes = _MemberSizes(self._bytes, self._parts, frame, layout)
+            most = sum([sizes(name) for name in frame.plan.required_names(frame.position, frame.missing)])
+            most += frame.plan.least * (sizes(None) + longest)
+            return _Bound(math.ceil(sizes.density * most) + self._bytes(b"}", layout), 0)
+        ends, looked_at = self._parts.ends(frame, taken, _MOST_LOOKED_AT, count)
         if not ends:
             return _NO_BOUND
-        longest = self._parts.longest_name(frame, taken, partial(self._count, _ENDS)) if _is_tracked(frame) else 0
         if frame.only_hard:
             # The shortest text of an object that counts its members changes after each member. Where names must
             # differ, the names in that text change, too.

@@ -20,6 +20,7 @@ from logitloom_plugins.json_schema.folds.text_reader import Position
 from logitloom_plugins.json_schema.folds.value_reader import Container, ItemPosition, ItemReader
 from logitloom_plugins.json_schema.grammar.arrays import item
 from logitloom_plugins.json_schema.grammar.contexts import NameContext
+from logitloom_plugins.json_schema.grammar.layout import PIECE, string_end
 from logitloom_plugins.json_schema.grammar.members import TruthVector, ValueConstraint
 from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.grammar.states import (
@@ -281,15 +282,21 @@ class DifferentItems:
 
     def _with_item(self, position: Position, ahead: bytes) -> bytes | None:
         """The current item as a completion ends it, and then a short completion; ``None`` if an item repeats."""
-        machine = self._machine
-        at, size = position, 0
-        while (at.items.text or _is_within(at.items)) and size < len(ahead):
+        machine, at, size = self._machine, position, _size_in_item(position.items, ahead)
+        if size:
+            reached = machine.read(at, ahead[:size], can_end=False)
+            if reached is None:
+                return None
+            at = reached
+        while at.items.text and size < len(ahead):
             reached = machine.read(at, ahead[size : size + 1], can_end=False)
             if reached is None:
                 return None
             at, size = reached, size + 1
         rest = self._complete(at, None)
-        return ahead[:size] + rest if rest is not None and self._is_complete_after(at, rest) else None
+        # Of the items that follow none is one of those before.
+        is_complete = rest is not None and (not at.items.text or self._is_complete_after(at, rest))
+        return ahead[:size] + rest if rest is not None and is_complete else None
 
     def _is_complete_after(self, position: Position, text: bytes | None) -> bool:
         """Whether a text ends the whole value, and no item in it repeats."""
@@ -303,6 +310,21 @@ class DifferentItems:
 def _is_within(position: ItemPosition) -> bool:
     """Whether an item has begun that is an object or array."""
     return position.frame is not None and position.frame.before is not None
+
+
+def _size_in_item(position: ItemPosition, text: bytes) -> int:
+    """The bytes of a text that end an item that is an object or array; 0 if no such item has begun."""
+    depth, frame = -1, position.frame
+    while frame is not None:
+        depth, frame = depth + 1, frame.before
+    if depth <= 0:
+        return 0
+    size = string_end(text, int(position.escape == b"\\")) if position.text[:1] == b'"' else 0
+    for piece in PIECE.finditer(text, size):
+        depth += (piece[0] in (b"{", b"[")) - (piece[0] in (b"}", b"]"))
+        if not depth:
+            return piece.end()
+    return len(text)
 
 
 def _is_flat(position: ItemPosition, text: bytes) -> bool:

@@ -39,6 +39,7 @@ __all__ = ["PartTexts"]
 _LONGEST_ESCAPE: Final = len("\\u0000")
 _QUOTE: Final = len('"')
 _NAMES_END: Final = "How far away the next name is depends on the names that have come."
+_LONG_NAMES: Final = "The next name that has not come may be long."
 _TOO_MANY: Final = "There are too many members for all of them to be looked at."
 
 
@@ -68,7 +69,7 @@ class PartTexts:
 
     def __init__(self, texts: LocalTexts) -> None:
         self._texts, self._values = texts, texts.values
-        self._begun: dict[Frame, _BegunEnds] = {}
+        self._begun: dict[tuple[Frame, int], _BegunEnds] = {}
         #: By key automaton, number of names and labels, as bits: the most bytes of so many short names of a label.
         self._longest_names: dict[tuple[Keys, int, int], int] = {}
 
@@ -196,36 +197,39 @@ class PartTexts:
         """Short texts that end an open object with one more member at least."""
         return [*self._texts.of(state_in(frame, "comma", COMPACT), frame.wanted).values()]
 
-    def ends(self, frame: Frame, most: int, check: Callable[[], None]) -> tuple[list[bytes], int]:
+    def ends(self, frame: Frame, names: int, most: int, check: Callable[[], None]) -> tuple[list[bytes], int]:
         """Short texts that end an open object or array, now or after more members, and how many frames were visited.
 
         Args:
             frame: the object or array.
+            names: more than the number of names that an object can already have, if no name may come twice in it.
             most: the most members.
             check: a function that is called for each frame. If it raises, the next call goes on with the same frame.
 
         Raises:
-            BudgetExceeded: if there are more than ``most`` members, or if it takes too long.
+            BudgetExceeded: if there are more than ``most`` members, if names can run out, or if it takes too long.
             TakesLong: as :meth:`stop_at` says. The next call goes on with the same frame.
         """
-        memory, begun = self._texts.memory, self._begun.pop(frame, None) or _BegunEnds(iter(self.reachable(frame)))
+        memory, key = self._texts.memory, (frame, names)
+        begun = self._begun.pop(key, None) or _BegunEnds(iter(self.reachable(frame)))
         while True:
             try:
                 check()
             except Exception:
-                self._begun[frame] = begun
+                self._begun[key] = begun
                 raise
             reached = next(begun.frames, None)
             if reached is None:
                 return [*begun.texts], begun.count
-            self._check_names(reached)
+            if self.names_run_out(reached, names):
+                raise BudgetExceeded(_NAMES_END)
             # The work for each frame counts as if it were the first, wherever an earlier call has stopped.
             memory.begin_counting()
             try:
                 texts = self._texts.of(state_in(reached, "open", COMPACT), frame.wanted)
             except TakesLong:
                 begun.frames = itertools.chain([reached], begun.frames)
-                self._begun[frame] = begun
+                self._begun[key] = begun
                 raise
             begun.texts.update(dict.fromkeys(texts.values()))
             begun.count += 1
@@ -243,7 +247,7 @@ class PartTexts:
             check: a function that is called if nothing is known of the labels. It may raise.
 
         Raises:
-            BudgetExceeded: if names can run out, or are long.
+            BudgetExceeded: if names are long.
         """
         keys, contents = frame.plan.keys, self._texts.contents
         key = keys, 1 << names.bit_length(), sum([keys.bit[label] for label, _ in self._undeclared(frame, names)])
@@ -262,17 +266,27 @@ class PartTexts:
     def _undeclared(self, frame: ObjectFrame, names: int) -> list[tuple[Label, int]]:
         """The labels of undeclared names, each with the most bytes of the rest of a name; see :meth:`longest_name`."""
         plan, found = frame.plan, list[tuple[Label, int]]()
-        for label, size in zip(plan.keys.bit, plan.keys.longest(names), strict=True):
+        for label, size in zip(plan.keys.bit, plan.keys.longest(names)[0], strict=True):
             if not plan.declares(label) and plan.hard_child(label) is not False:
                 if size is None:
-                    raise BudgetExceeded(_NAMES_END)
+                    raise BudgetExceeded(_LONG_NAMES)
                 found.append((label, size))
         return found
 
-    def _check_names(self, frame: Frame) -> None:
-        """Raise if no name may come twice in an object, and names can run out."""
-        if isinstance(frame, ObjectFrame) and frame.tracked and self._is_scarce(frame):
-            raise BudgetExceeded(_NAMES_END)
+    def names_run_out(self, frame: Frame, names: int) -> bool:
+        """Whether no name may come twice in an object, and so many names may have come that none with a label is left.
+
+        Then a completion chooses names with other labels than :meth:`ends` does.
+
+        Args:
+            frame: the object; an array has no names.
+            names: as in :meth:`longest_name`.
+        """
+        if not isinstance(frame, ObjectFrame) or not frame.tracked:
+            return False
+        context, plan = self._texts.grammar.name_context(frame, self._texts.grammar.whitespace.start), frame.plan
+        few = plan.keys.longest(names)[1] & context.mask if context.scarce else 0
+        return any(not plan.declares(label) for label in plan.keys.listed(few))
 
     def members(self, frame: Frame, most: int, escape: int) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
         """The most bytes of a name that the schema does not list, or of its rest, with the quote; and the constraints
@@ -284,12 +298,11 @@ class PartTexts:
             escape: the most bytes of an escape of which a part may have been written.
 
         Raises:
-            BudgetExceeded: if there are more than ``most`` members, or if names can run out.
+            BudgetExceeded: if there are more than ``most`` members.
         """
         other = 0
         found: dict[tuple[bytes, ValueConstraint], None] = {}
         for reached in self.reachable(frame):
-            self._check_names(reached)
             if isinstance(reached, ArrayFrame):
                 lengths = range(reached.plan.varied + 1) if frame.only_hard else [reached.length]
                 items = [item(reached._replace(length=length)) for length in lengths]
@@ -337,10 +350,6 @@ class PartTexts:
         if frame.only_hard:
             return [frame] if self._values.lives(frame) else []
         return self._values.explored(frame)
-
-    def _is_scarce(self, frame: ObjectFrame) -> bool:
-        """Whether the names that may come in an object can run out."""
-        return self._texts.grammar.name_context(frame, self._texts.grammar.whitespace.start).scarce
 
     def _name_of(self, label: Label) -> bytes:
         """The name of a member; of a name that the schema does not list, a name of two characters."""

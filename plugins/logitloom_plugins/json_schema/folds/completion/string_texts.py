@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     MEMBER,
     Jump,
@@ -65,7 +67,8 @@ def escape_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
     """The jumps of an escape that has begun.
 
     If the completion from before the escape begins with an escape that starts with the same bytes, this escape is
-    completed in the same way; otherwise the next byte is the first byte that may come.
+    completed in the same way; otherwise the next byte is the first byte that may come. Of a name that must not come
+    twice, and may become few names, it is any byte.
     """
     assert isinstance(state, EscapeState)
     context, content_state, count, begun, _ = state
@@ -86,7 +89,11 @@ def escape_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
     }
     if found:
         return ends_of(found)
-    move = next(texts.strings.in_escape(state))
-    byte = bytes([min(move.read)])
-    written = taken.written + byte if context.tracks else b""
-    return [Jump(byte, move.target, taken._replace(written=written))]
+    moves = texts.strings.in_escape(state)
+    if not (context.scarce and taken.names):
+        moves = itertools.islice(moves, 1)
+    bytes_to = [(bytes([min(move.read)]), move.target) for move in moves]
+    return [
+        Jump(byte, target, taken._replace(written=taken.written + byte if context.tracks else b""))
+        for byte, target in bytes_to
+    ]
