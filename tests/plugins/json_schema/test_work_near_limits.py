@@ -792,3 +792,37 @@ def within(constraint: SchemaConstraint, left: int) -> set[int]:
 def limited(tokens: int) -> Context:
     blank = np.zeros((1, WORDS.size), dtype=np.float32)
     return Context.start(blank, vocabulary=WORDS, prompt=[[1]]).with_fields(max_new_tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("schema", "count"),
+    [
+        ({"properties": {f"p{n}": {"type": "string"} for n in range(60)}, "additionalProperties": False}, 20),
+        ({"patternProperties": {"^a": {"type": "integer"}, "b$": {"type": ["integer", "string"]}, "^[a-z]{1,4}$": {}},
+          "additionalProperties": False}, 50),
+        ({"patternProperties": {"^[0-9]{1,2}$": {"type": "boolean"}, '^["\\\\]{1,2}$': {"enum": ["word", "b"]},
+                                "^é?[0-9]$": {"type": "string"}}, "additionalProperties": False}, 20),
+    ],
+    ids=["declared", "patterns", "few names"],
+)  # fmt: skip
+def test_the_shortest_members_of_an_object_that_counts_them_are_chosen_without_a_search(
+    schema: Any, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search looked at all sets of members that are as short: it gave up, or took a second."""
+    pushed, push = Counter[str](), member_texts.heapq.heappush
+
+    def counting(queue: Any, entry: Any) -> None:
+        pushed["entries"] += 1
+        push(queue, entry)
+
+    monkeypatch.setattr(member_texts.heapq, "heappush", counting)
+    constraint = constraint_of({"type": "object", "minProperties": count} | schema)
+    state: Any = constraint.start()
+    rest = constraint.schema.completions.of(constraint.schema.position(state))
+    assert rest is not None
+    assert len(json.loads(rest)) == count
+    for byte in rest:
+        assert constraint.least_tokens(state) is not None
+        state = constraint.advance(state, 1 + byte)
+    assert constraint.may_end(state)
+    assert pushed["entries"] < 1000 * count

@@ -22,6 +22,7 @@ from logitloom_plugins.json_schema.folds.completion.completion_memory import (
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
 from logitloom_plugins.json_schema.folds.completion.required_texts import (
     bytes_needed,
+    counted_members,
     is_simple,
     next_required,
     required_items,
@@ -163,9 +164,17 @@ class _Queue:
 def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
     """The texts to the end of an open object or array, and the work of finding them: an A* search through the members.
 
-    Texts are taken in the order of their length plus a lower bound on the bytes that their object still needs.
+    Texts are taken in the order of their length plus a lower bound on the bytes that their object still needs. An
+    object without alternatives that counts its members needs no search.
     """
     end = b"]" if isinstance(start.frame, ArrayFrame) else b"}"
+    if isinstance(start.frame, ObjectFrame) and start.frame.only_hard and start.frame.plan.least:
+        parts = (
+            None if start.begun and start.phase == "next" else counted_members(texts, start.frame, start.taken.names)
+        )
+        if parts:
+            comma = b"," if start.phase == "next" else b""
+            return {(): comma + b",".join(parts) + end}, MEMBER * len(parts)
     found: Texts = {}
     sought = _reachable_ends(texts, start.frame)
     queue = _Queue(texts, start)

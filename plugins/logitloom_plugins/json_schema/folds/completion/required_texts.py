@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ __all__ = [
     "all_contained",
     "bytes_from",
     "bytes_needed",
+    "counted_members",
     "is_simple",
     "next_required",
     "only_contained",
@@ -32,6 +34,8 @@ __all__ = [
 
 #: If an array requires at least so many items, no search looks for the items one by one.
 _MANY_ITEMS: Final = 64
+#: The most members that are chosen, times one more than the kinds of undeclared names.
+_MOST_CHOSEN: Final = 1 << 12
 #: A formula that counts items: its index in truth vectors, and the least and the largest number of matching items.
 _Count = tuple[int, int, int | None]
 #: The first elements of formulas that may require a member.
@@ -65,6 +69,65 @@ def required_members(texts: LocalTexts, frame: ObjectFrame) -> list[bytes] | Non
             return None
         found.append(text)
     return found
+
+
+def counted_members(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str]) -> list[bytes] | None:
+    """The texts of the members that must still come in an object without alternatives that counts its members.
+
+    Beside the required members these are the shortest ones. The declared ones come first, in their order; of the others
+    the next one is the smallest text, and names with one label come in their order. ``None`` as of
+    :func:`required_members`, if too few members are known, or if there are many to choose from.
+
+    Args:
+        texts: the short texts of states.
+        frame: the object.
+        names: the undeclared names that have come, as far as they make a difference.
+    """
+    plan = frame.plan
+    required = plan.required_names(frame.position, frame.missing)
+    others = plan.least - max(frame.length, 0) - len(required)
+    if others <= 0:
+        return required_members(texts, frame)
+    # Members of which the earlier ones come first: each declared one alone, and those with names of one label.
+    groups: list[list[bytes]] = []
+    declared = plan.names[frame.position :]
+    for name in declared:
+        text = _member_named(texts, plan, name)
+        groups.append([] if text is None else [text])
+    labels = [label for label in plan.keys.bit if not plan.declares(label) and plan.hard_child(label) is not False]
+    if others * len(labels) > _MOST_CHOSEN:
+        return None
+    for label in labels:
+        value = short_values(texts, ValueConstraint(plan.hard_child(label))).get(())
+        if value is None:
+            continue
+        tries = 1 << (others + len(names) + len(frame.missing)).bit_length()
+        every = texts.contents.names(plan.keys, plan.keys.automaton.start, label, tries)
+        left = [name for name in map(bytes.decode, every) if name not in names and name not in frame.missing]
+        groups.append([b'"%b":%b' % (texts.contents.escaped(name.encode()), value) for name in left[:others]])
+    must_come = [int(name in required) for name in declared] + [0] * (len(groups) - len(declared))
+    chosen = _shortest_members(groups, must_come, others)
+    further = [text for name in sorted(frame.missing) if (text := _member_named(texts, plan, name)) is not None]
+    found = [text for group in chosen[: len(declared)] for text in group]
+    found += heapq.merge(*chosen[len(declared) :], *[[text] for text in further])
+    if len(found) < others + len(required) or sum(map(len, found)) >= MOST_WRITTEN:
+        return None
+    return found
+
+
+def _shortest_members(groups: list[list[bytes]], must_come: list[int], others: int) -> list[list[bytes]]:
+    """The first members of some groups: so many of each as must come, and then the shortest of those that are next."""
+    counts = [*must_come]
+    waiting = [(*shortlex(group[counts[at]]), at) for at, group in enumerate(groups) if len(group) > counts[at]]
+    heapq.heapify(waiting)
+    for _ in range(others):
+        if not waiting:
+            break
+        at = heapq.heappop(waiting)[-1]
+        counts[at] += 1
+        if len(groups[at]) > counts[at]:
+            heapq.heappush(waiting, (*shortlex(groups[at][counts[at]]), at))
+    return [group[:count] for group, count in zip(groups, counts, strict=True)]
 
 
 def required_items(texts: LocalTexts, frame: ArrayFrame, earlier: tuple[Canonical, ...]) -> list[bytes] | None:
