@@ -429,6 +429,24 @@ def test_objects_in_which_no_name_comes_twice_have_bounds(name: str) -> None:
             state = constraint.advance(state, dice.choice(likely or ids.tolist()))
 
 
+def test_the_bound_counts_a_further_member_where_a_required_name_has_run_out() -> None:
+    schema = {
+        "type": "object",
+        "propertyNames": {"enum": ["w0", "w1w1", "w2w2"]},
+        "additionalProperties": {"enum": ["a long value", "b"]},
+        "required": ["w1w1"],
+        "maxProperties": 5,
+        "anyOf": [{"minProperties": 2}, {"patternProperties": {"^[a-m]": {"type": "string"}}, "required": ["a"]}],
+    }
+    constraint = constraint_of(schema)
+    state: Any = constraint.start()
+    for byte in b'{"w0":"b","w1w1":"b"':
+        state = constraint.advance(state, 1 + byte)
+    ids, needed = constraint.least_after(state)
+    assert WORDS.token_bytes.index(b",") in ids
+    assert needed.max() <= constraint.most_after(state) < UNKNOWN
+
+
 def test_a_bound_that_takes_long_is_found_in_several_masks_and_the_same_tokens_are_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -826,3 +844,27 @@ def test_the_shortest_members_of_an_object_that_counts_them_are_chosen_without_a
         state = constraint.advance(state, 1 + byte)
     assert constraint.may_end(state)
     assert pushed["entries"] < 1000 * count
+
+
+@pytest.mark.parametrize(
+    "formulas",
+    [
+        {"dependentRequired": {"p1": ["p2"], "p5": ["p9"]}},
+        {"anyOf": [{"required": ["p1"]}, {"required": ["p2", "p3"]}]},
+        {"allOf": [{"not": {"required": [f"p{n}", f"p{n + 1}"]}} for n in range(5)]},
+    ],
+    ids=["dependent", "alternatives", "exclusive"],
+)
+def test_the_least_of_an_object_that_counts_its_members_is_known_beside_formulas(formulas: Any) -> None:
+    """There are few members of the shortest size, and the search knows it."""
+    names = {f"p{n}": {"type": "string"} for n in range(60)}
+    schema = {"type": "object", "properties": names, "minProperties": 10, "additionalProperties": False, **formulas}
+    constraint = constraint_of(schema)
+    state: Any = constraint.start()
+    rest = constraint.schema.completions.of(constraint.schema.position(state))
+    assert rest is not None
+    value = json.loads(rest)
+    assert len(value) == 10
+    # Ten names have two letters; of exclusive neighbours at most every second one comes.
+    assert len(rest) <= len(json.dumps(value, separators=(",", ":")))
+    assert sum(len(name) == 2 for name in value) == (7 if "allOf" in formulas else 10)

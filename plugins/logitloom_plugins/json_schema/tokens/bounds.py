@@ -684,7 +684,8 @@ def _at_its_start(frame: Frame) -> Frame:
         return frame._replace(length=0) if frame.only_hard else frame
     if not frame.only_hard:
         return frame
-    return frame._replace(position=0, length=min(frame.length, 0), missing=frame.plan.required_others)
+    # Names that have run out may be required in the frame before the first member.
+    return frame._replace(position=0, length=min(frame.length, 0), missing=frame.plan.required_others, left=())
 
 
 @kept_with_vocabulary

@@ -130,8 +130,11 @@ class CompletionMemory:
         self.needed: dict[tuple[ObjectPlan, frozenset[str]], dict[Formula, tuple[int, frozenset[str]]]] = {}
         #: A lower bound on the bytes of the items that an array still needs.
         self.items_needed: dict[ArrayFrame, int] = {}
-        #: The bytes of the shortest member, by the hard atoms of its object.
-        self.shortest_members: dict[ObjectPlan, int] = {}
+        #: By the hard atoms of an object the bytes of a short member with each label, and the index of a declared name.
+        self.member_sizes: dict[ObjectPlan, list[tuple[int | None, int]]] = {}
+        #: By the hard atoms of an object, and by the index of its next declared name and the number of further members,
+        #: a lower bound on the bytes of these members.
+        self.others_needed: dict[ObjectPlan, dict[tuple[int, int], int]] = {}
         #: The names that completions of an object choose, by what is asked of the object, as of :mod:`.chosen_names`.
         self.chosen_names: dict[Hashable, list[bytes]] = {}
         #: Different short objects or arrays with their canonical texts, by frame and by the depth to which nested

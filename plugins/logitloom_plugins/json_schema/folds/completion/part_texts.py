@@ -284,9 +284,12 @@ class PartTexts:
         """
         if not isinstance(frame, ObjectFrame) or not frame.tracked:
             return False
-        context, plan = self._texts.grammar.name_context(frame, self._texts.grammar.whitespace.start), frame.plan
-        few = plan.keys.longest(names)[1] & context.mask if context.scarce else 0
-        return any(not plan.declares(label) for label in plan.keys.listed(few))
+        keys = frame.plan.keys
+        few = sum([keys.bit[label] for label in keys.listed(keys.longest(names)[1]) if not frame.plan.declares(label)])
+        if not few:
+            return False
+        context = self._texts.grammar.name_context(frame, self._texts.grammar.whitespace.start)
+        return context.scarce and bool(few & context.mask)
 
     def members(self, frame: Frame, most: int, escape: int) -> tuple[int, list[tuple[bytes, ValueConstraint]]]:
         """The most bytes of a name that the schema does not list, or of its rest, with the quote; and the constraints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -36,6 +37,8 @@ __all__ = [
 _MANY_ITEMS: Final = 64
 #: The most members that are chosen, times one more than the kinds of undeclared names.
 _MOST_CHOSEN: Final = 1 << 12
+#: The most declared names of an object of which the shortest ones are found.
+_MOST_SORTED: Final = 1 << 8
 #: A formula that counts items: its index in truth vectors, and the least and the largest number of matching items.
 _Count = tuple[int, int, int | None]
 #: The first elements of formulas that may require a member.
@@ -228,7 +231,7 @@ def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
     """A lower bound on the bytes that an open object or array still needs before its closing bracket.
 
     A required member needs its name and its shortest value. Where the least number of members asks for more members,
-    each of them needs as much as the shortest member. Of several ways to satisfy the object the cheapest counts.
+    the shortest of those that may still come count. Of several ways to satisfy the object the cheapest counts.
     """
     if isinstance(frame, ArrayFrame):
         return _least_of_items(texts, frame)
@@ -236,8 +239,36 @@ def bytes_needed(texts: LocalTexts, frame: Frame) -> int:
     required = plan.required_names(frame.position, frame.missing)
     needed = needed_directly = sum([_bytes_of(texts, plan, name) for name in required])
     needed += _least_for(texts, plan, frame.soft, frozenset(required))
-    others = plan.least - max(frame.length, 0) - len(required) if plan.least else 0
-    return needed if others <= 0 else max(needed, needed_directly + others * _shortest_member(texts, plan))
+    others = _others(frame, len(required))
+    return needed if others <= 0 else max(needed, needed_directly + _least_of_others(texts, frame, others))
+
+
+def _others(frame: ObjectFrame, required: int) -> int:
+    """How many members must come besides those that are required."""
+    return frame.plan.least - max(frame.length, 0) - required if frame.plan.least else 0
+
+
+def _least_of_others(texts: LocalTexts, frame: ObjectFrame, others: int) -> int:
+    """A lower bound on the bytes of so many members of an object that are not required, as far as the hard atoms say.
+
+    A declared member comes once, and others any number of times. Of many declared members all count as the shortest.
+    """
+    plan, memory = frame.plan, texts.memory
+    key = frame.position if len(plan.names) <= _MOST_SORTED else 0, others
+    known = memory.others_needed.setdefault(plan, {})
+    if key in known:
+        return known[key]
+    sizes, is_certain = _member_sizes(texts, plan)
+    once = sorted([size for at, size in sizes if at is not None and at >= key[0] and at not in plan.required])
+    again = min([size for at, size in sizes if at is None], default=math.inf)
+    if len(plan.names) > _MOST_SORTED:
+        once, again = [], min([again, *once])
+    found = [min(size, again) for size in [*once[:others], *[again] * (others - len(once))]]
+    needed = int(sum([size for size in found if size < math.inf]))
+    if is_certain:
+        known[key] = needed
+        memory.remembered += ENTRY
+    return needed
 
 
 def _least_of_items(texts: LocalTexts, frame: ArrayFrame) -> int:
@@ -289,7 +320,10 @@ def bytes_from(texts: LocalTexts, state: State) -> int:
     """A lower bound on the bytes from a state to the end of the innermost open object or array."""
     if isinstance(state, ColonState):
         frame, label = state.frame, state.label
-        counted = _shortest_member(texts, frame.plan) if frame.plan.least else 0
+        others = _others(frame, len(frame.plan.required_names(frame.position, frame.missing)))
+        counted = 0
+        if others > 0:
+            counted = _least_of_others(texts, frame, others) - _least_of_others(texts, frame, others - 1)
         if label[0] == "name":
             counted = max(counted, _bytes_of(texts, frame.plan, label[1]))
         # Of the bytes that the object needs before this member, the member itself takes at most ``counted``. The colon,
@@ -301,24 +335,29 @@ def bytes_from(texts: LocalTexts, state: State) -> int:
     return max(bytes_needed(texts, state.frame) - (state.phase != "next"), 0) + 1
 
 
-def _shortest_member(texts: LocalTexts, plan: ObjectPlan) -> int:
-    """A lower bound on the bytes of a comma and a member with any name, as far as the hard atoms say."""
+def _member_sizes(texts: LocalTexts, plan: ObjectPlan) -> tuple[list[tuple[int | None, int]], bool]:
+    """For each label the index of the declared name, ``None`` for others, and the bytes of a comma and a short member.
+
+    Also whether these are certain: values that are being looked for may be shorter.
+    """
     memory = texts.memory
-    if plan in memory.shortest_members:
-        return memory.shortest_members[plan]
-    found, is_certain = memory.values.certainty(lambda: min(_member_sizes(texts, plan), default=0))
+    if plan in memory.member_sizes:
+        return memory.member_sizes[plan], True
+    sizes, is_certain = memory.values.certainty(lambda: [*_sizes_of_labels(texts, plan)])
     if is_certain:
-        memory.shortest_members[plan] = found
-    return found
+        memory.member_sizes[plan] = sizes
+        memory.remembered += ENTRY * len(sizes)
+    return sizes, is_certain
 
 
-def _member_sizes(texts: LocalTexts, plan: ObjectPlan) -> Iterator[int]:
+def _sizes_of_labels(texts: LocalTexts, plan: ObjectPlan) -> Iterator[tuple[int | None, int]]:
     keys = plan.keys
     for label in keys.bit:
         name = texts.contents.name(keys, keys.automaton.start, label, frozenset())
         values = short_values(texts, ValueConstraint(plan.hard_child(label)))
         if name is not None and values:
-            yield len(name) + len('"":,') + min(map(len, values.values()))
+            at = plan.index.get(label[1]) if label[0] == "name" else None
+            yield at, len(name) + len('"":,') + min(map(len, values.values()))
 
 
 def _least_for(texts: LocalTexts, plan: ObjectPlan, formula: Formula, counted: frozenset[str]) -> int:
