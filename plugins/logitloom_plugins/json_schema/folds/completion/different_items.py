@@ -307,11 +307,6 @@ class DifferentItems:
         return end is not None and self._machine.ends(end)
 
 
-def _is_within(position: ItemPosition) -> bool:
-    """Whether an item has begun that is an object or array."""
-    return position.frame is not None and position.frame.before is not None
-
-
 def _size_in_item(position: ItemPosition, text: bytes) -> int:
     """The bytes of a text that end an item that is an object or array; 0 if no such item has begun."""
     depth, frame = -1, position.frame

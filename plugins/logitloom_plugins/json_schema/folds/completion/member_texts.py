@@ -168,10 +168,9 @@ def _search(texts: LocalTexts, start: _Place) -> tuple[Texts, int]:
     object without alternatives that counts its members needs no search.
     """
     end = b"]" if isinstance(start.frame, ArrayFrame) else b"}"
-    if isinstance(start.frame, ObjectFrame) and start.frame.only_hard and start.frame.plan.least:
-        parts = (
-            None if start.begun and start.phase == "next" else counted_members(texts, start.frame, start.taken.names)
-        )
+    may_go_on = not (start.begun and start.phase == "next")
+    if may_go_on and isinstance(start.frame, ObjectFrame) and start.frame.only_hard and start.frame.plan.least:
+        parts = counted_members(texts, start.frame, start.taken.names)
         if parts:
             comma = b"," if start.phase == "next" else b""
             return {(): comma + b",".join(parts) + end}, MEMBER * len(parts)

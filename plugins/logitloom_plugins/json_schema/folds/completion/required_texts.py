@@ -258,8 +258,8 @@ def _least_of_others(texts: LocalTexts, frame: ObjectFrame, others: int) -> int:
     known = memory.others_needed.setdefault(plan, {})
     if key in known:
         return known[key]
-    sizes, is_certain = _member_sizes(texts, plan)
-    once = sorted([size for at, size in sizes if at is not None and at >= key[0] and at not in plan.required])
+    (sizes, is_certain), required = _member_sizes(texts, plan), {*plan.required}
+    once = sorted([size for at, size in sizes if at is not None and at >= key[0] and at not in required])
     again = min([size for at, size in sizes if at is None], default=math.inf)
     if len(plan.names) > _MOST_SORTED:
         once, again = [], min([again, *once])
