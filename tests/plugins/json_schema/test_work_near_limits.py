@@ -18,6 +18,7 @@ from logitloom.constraints.token_limit import row_limits
 from logitloom.errors import GenerationError
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.json_schema.folds.completion import content_texts, member_texts, position_texts, value_texts
+from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
 from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
@@ -868,3 +869,28 @@ def test_the_least_of_an_object_that_counts_its_members_is_known_beside_formulas
     # Ten names have two letters; of exclusive neighbours at most every second one comes.
     assert len(rest) <= len(json.dumps(value, separators=(",", ":")))
     assert sum(len(name) == 2 for name in value) == (7 if "allOf" in formulas else 10)
+
+
+def test_no_bound_is_looked_for_where_names_can_run_out_beside_formulas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With up to 100 members there are hundreds of frames, the ends of all of which would have to be found."""
+    schema = {
+        "type": "object",
+        "propertyNames": {"pattern": "^....$"},
+        "allOf": [{"not": {"patternProperties": {name: {"not": {"type": "string", "pattern": name.upper()}}}}}
+                  for name in ("a", "b")],
+        "maxProperties": 100,
+        "minProperties": 1,
+    }  # fmt: skip
+    constraint = constraint_of(schema)
+    state: Any = constraint.start()
+    for byte in b'{"':
+        state = constraint.advance(state, 1 + byte)
+    asked, of = Counter[str](), LocalTexts.of
+
+    def counting(texts: LocalTexts, *arguments: Any) -> Any:
+        asked["texts"] += 1
+        return of(texts, *arguments)
+
+    monkeypatch.setattr(LocalTexts, "of", counting)
+    assert min(constraint.most_after(state) for _ in range(40)) == UNKNOWN
+    assert asked["texts"] < 50

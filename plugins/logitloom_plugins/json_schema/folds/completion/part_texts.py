@@ -276,7 +276,8 @@ class PartTexts:
     def names_run_out(self, frame: Frame, names: int) -> bool:
         """Whether no name may come twice in an object, and so many names may have come that none with a label is left.
 
-        Then a completion chooses names with other labels than :meth:`ends` does.
+        Then a completion chooses names with other labels than :meth:`ends` does. Beside open formulas it is enough that
+        names can run out at all, because there the ends of many frames would have to be found.
 
         Args:
             frame: the object; an array has no names.
@@ -284,8 +285,10 @@ class PartTexts:
         """
         if not isinstance(frame, ObjectFrame) or not frame.tracked:
             return False
-        keys = frame.plan.keys
-        few = sum([keys.bit[label] for label in keys.listed(keys.longest(names)[1]) if not frame.plan.declares(label)])
+        plan, keys = frame.plan, frame.plan.keys
+        asked = keys.listed(keys.longest(names)[1]) if frame.only_hard else [*keys.bit]
+        undeclared = [label for label in asked if not plan.declares(label) and plan.hard_child(label) is not False]
+        few = sum([keys.bit[label] for label in undeclared])
         if not few:
             return False
         context = self._texts.grammar.name_context(frame, self._texts.grammar.whitespace.start)
