@@ -6,7 +6,7 @@ See :mod:`.members` for frames, hard atoms and soft formulas.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
@@ -193,6 +193,10 @@ class ObjectPlan(Name):
         """Whether a key is a declared name; declared names come in their order and so never twice."""
         return key[0] == "name" and key[1] in self.index
 
+    def undeclared(self, keys: Iterable[Label]) -> list[Label]:
+        """Those of some keys that are not declared and whose members may come, as far as the hard atoms say."""
+        return [key for key in keys if not self.declares(key) and self.hard_child(key) is not False]
+
     def hard_child(self, key: Label) -> Formula:
         """The formula over nodes that the value of a key must satisfy; ``False`` for names that UTF-8 cannot encode."""
         known = self._children.get(key)
@@ -290,9 +294,8 @@ def start_object(
     tracked = _tracked(everything, (soft, *extras))
     if tracked:
         frame = frame._replace(tracked=tracked)
-        for label in plan.keys.bit:
-            if not plan.declares(label) and plan.hard_child(label) is not False:
-                frame = counted(frame, label, frozenset())
+        for label in plan.undeclared(plan.keys.bit):
+            frame = counted(frame, label, frozenset())
     return frame
 
 

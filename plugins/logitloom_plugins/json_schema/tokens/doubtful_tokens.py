@@ -238,7 +238,8 @@ class DoubtfulTokens:
                     continue
                 if not (names or before.items.text) and byte in BLANKS and machine.before_gap(code) != code:
                     # Whitespace does not change the item. The row already limits the amount of whitespace.
-                    here += [child] if is_asked else []
+                    if is_asked:
+                        here.append(child)
                     pending.append((child, before, is_asked))
                     continue
                 work.left -= work.byte
@@ -247,7 +248,8 @@ class DoubtfulTokens:
                     ended.append(child)
                 elif after.state in machine.numbering.tracked if names else self._can_recur(after.items):
                     may_repeat = bool(names) or not machine.distinct.has_other_strings(after)
-                    here += [child] if may_repeat else []
+                    if may_repeat:
+                        here.append(child)
                     pending.append((child, after, may_repeat))
         return words.ids_of(here, ended)
 

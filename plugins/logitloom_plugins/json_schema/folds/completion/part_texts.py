@@ -265,12 +265,13 @@ class PartTexts:
 
     def _undeclared(self, frame: ObjectFrame, names: int) -> list[tuple[Label, int]]:
         """The labels of undeclared names, each with the most bytes of the rest of a name; see :meth:`longest_name`."""
-        plan, found = frame.plan, list[tuple[Label, int]]()
-        for label, size in zip(plan.keys.bit, plan.keys.longest(names)[0], strict=True):
-            if not plan.declares(label) and plan.hard_child(label) is not False:
-                if size is None:
-                    raise BudgetExceeded(_LONG_NAMES)
-                found.append((label, size))
+        keys, found = frame.plan.keys, list[tuple[Label, int]]()
+        sizes = dict(zip(keys.bit, keys.longest(names)[0], strict=True))
+        for label in frame.plan.undeclared(keys.bit):
+            size = sizes[label]
+            if size is None:
+                raise BudgetExceeded(_LONG_NAMES)
+            found.append((label, size))
         return found
 
     def names_run_out(self, frame: Frame, names: int) -> bool:
@@ -287,8 +288,7 @@ class PartTexts:
             return False
         plan, keys = frame.plan, frame.plan.keys
         asked = keys.listed(keys.longest(names)[1]) if frame.only_hard else [*keys.bit]
-        undeclared = [label for label in asked if not plan.declares(label) and plan.hard_child(label) is not False]
-        few = sum([keys.bit[label] for label in undeclared])
+        few = sum([keys.bit[label] for label in plan.undeclared(asked)])
         if not few:
             return False
         context = self._texts.grammar.name_context(frame, self._texts.grammar.whitespace.start)

@@ -97,7 +97,7 @@ def counted_members(texts: LocalTexts, frame: ObjectFrame, names: frozenset[str]
     for name in declared:
         text = _member_named(texts, plan, name)
         groups.append([] if text is None else [text])
-    labels = [label for label in plan.keys.bit if not plan.declares(label) and plan.hard_child(label) is not False]
+    labels = plan.undeclared(plan.keys.bit)
     if others * len(labels) > _MOST_CHOSEN:
         return None
     for label in labels:
