@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.automata.array_ranges import distinct
 from logitloom.constraints import TokenSet
 
 __all__ = ["difference", "intersection", "nothing", "selected", "union"]
@@ -26,7 +27,8 @@ def _written(allowed: bool, ids: NDArray[Any], size: int) -> TokenSet:
 
 def selected(ids: Iterable[int] | NDArray[Any]) -> TokenSet:
     """The token set of the given ids."""
-    found = np.unique(ids).astype(np.int32) if isinstance(ids, np.ndarray) else np.array(sorted(set(ids)), np.int32)
+    found = np.asarray(ids if isinstance(ids, np.ndarray) else [*ids], dtype=np.int32)
+    found = distinct(found, int(found.max(initial=-1)) + 1).astype(np.int32)
     found.setflags(write=False)
     return TokenSet(True, found)
 
@@ -50,7 +52,7 @@ def union(sets: Sequence[TokenSet], size: int) -> TokenSet:
         return found[0] if found else _NOTHING
     listed = [members.ids for members in found if members.allowed]
     forbidden = [members.ids for members in found if not members.allowed]
-    allowed = np.unique(np.concatenate(listed)) if listed else _NOTHING.ids
+    allowed = distinct(np.concatenate(listed), size) if listed else _NOTHING.ids
     if not forbidden:
         return _written(True, allowed, size)
     left = forbidden[0]
@@ -64,12 +66,11 @@ def intersection(one: TokenSet, other: TokenSet, size: int) -> TokenSet:
     if one.allowed or other.allowed:
         listed, members = (one, other) if one.allowed else (other, one)
         return TokenSet(True, listed.ids[members.mask(size).take(listed.ids)])
-    return _written(False, np.union1d(one.ids, other.ids), size)
+    return _written(False, distinct(np.concatenate([one.ids, other.ids]), size), size)
 
 
 def difference(members: TokenSet, removed: NDArray[Any], size: int) -> TokenSet:
     """The token set without the ids ``removed``; ``size`` is the width of the logits."""
-    gone = np.unique(removed.astype(np.int32))
     if members.allowed:
-        return _written(True, np.setdiff1d(members.ids, gone, assume_unique=True), size)
-    return _written(False, np.union1d(members.ids, gone), size)
+        return _written(True, np.setdiff1d(members.ids, distinct(removed, size), assume_unique=True), size)
+    return _written(False, distinct(np.concatenate([members.ids, removed]), size), size)

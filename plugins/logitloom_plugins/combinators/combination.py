@@ -22,6 +22,8 @@ from logitloom_plugins.combinators.allowed_sets import difference, nothing, sele
 from logitloom_plugins.combinators.characters import missing_by_token
 from logitloom_plugins.combinators.section_automaton import (
     CombinedAutomaton,
+    Crossing,
+    CrossingAutomaton,
     SectionAutomaton,
     SectionConfiguration,
     States,
@@ -35,7 +37,9 @@ __all__ = ["Combination"]
 Tags = dict[int, tuple[int, tuple[int, ...]]]
 
 _NO_IDS: Final = nothing().ids
-_NOWHERE: Final[States] = frozenset()
+#: Tokens, the distinct states after them, and per token the index of its state.
+TokensByState = tuple[NDArray[np.int32], list[States], NDArray[np.intp]]
+
 #: If at most this many tokens complete a string, or begin with the rest of one, they are read one by one. Otherwise one
 #: walk of all tokens finds them.
 _FEW_CROSSING: Final = 512
@@ -103,9 +107,9 @@ class Combination(Constraint):
         self.of_configuration = self.memory.remembering("token sets of configurations", self._of_configuration)
         self._of_state = self.memory.remembering("token sets", self._of_states)
         self._within = self.memory.remembering("tokens within limits", self._find_within)
-        self.crossing = self.memory.remembering("tokens that end free text", self._find_crossing)
+        self.crossing = self.memory.remembering("tokens that end sections", self._find_crossing)
         self.settled = self.memory.remembering("tokens of which all readings decide", self._find_settled)
-        self._crossed = self.memory.remembering("tokens that end constrained text", self._find_crossed)
+        self._lifted_crossing = self.memory.remembering("automata of tokens that end sections", self._lift_crossing)
         if not any(self._viable(config) for config in self._automaton.start()):
             raise VocabularyError(
                 f"No sequence of tokens of {vocabulary.name} writes a text that {owner!r} allows. Use a vocabulary "
@@ -160,7 +164,7 @@ class Combination(Constraint):
         if not text:
             return self._read_textless(state, token)
         automaton = self._automaton
-        whole = {config: self._inside(config, token) for config in state if not self._may_cross(config, text)}
+        whole = {config: self._inside(config, token) for config in state if not self._may_cross(config, token)}
         reached: Iterable[SectionConfiguration] = [config for config in state if config not in whole]
         moved: bool | None = False
         for n, byte in enumerate(text):
@@ -281,14 +285,14 @@ class Combination(Constraint):
             return False
         return not part.at_start[exit] or (config.node is not None and config.node == (b"", True))
 
-    def _may_cross(self, config: SectionConfiguration, text: bytes) -> bool:
+    def _may_cross(self, config: SectionConfiguration, token: int) -> bool:
         """Whether a token must be read byte by byte because a string that ends the section may begin in it."""
         part = self._automaton.parts[config.section]
         if config.exit >= 0 or config.over or config.hold >= 0 or part.matcher is not None or part.automaton is None:
             return True
         if part.follows:
             return True
-        return bool(part.exits) and text in _begun(self.vocabulary, *self._anywhere[config.section])
+        return bool(part.exits) and token in _begun_set(self.vocabulary, *self._anywhere[config.section])
 
     def _inside(self, config: SectionConfiguration, token: int) -> Iterable[SectionConfiguration]:
         """The configurations after a token inside a section."""
@@ -390,7 +394,7 @@ class Combination(Constraint):
         """Whether some token may contain a text; texts across the borders of tokens are found, too."""
         return len(text) <= self._texts.longest and text in _all_texts(self.vocabulary)
 
-    def successors(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
+    def successors(self, config: SectionConfiguration) -> TokensByState:
         """The tokens that continue a configuration, the distinct states after them, and per token the state's index."""
         return self._lifted.successors(frozenset({config}))  # type: ignore[return-value]
 
@@ -398,12 +402,20 @@ class Combination(Constraint):
         """The tokens that stay in the section of a configuration, without special tokens that are strings."""
         return self._of_text(config, self._automaton.parts[config.section])
 
-    def _find_crossing(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
-        """The tokens that complete a string that ends free text, the states after them, and per token a state's index.
+    def _find_crossing(self, config: SectionConfiguration) -> TokensByState:
+        """The tokens that complete a string that ends free text, in which such a string begins in other text, or that
+        write the next part of a string; the states after them, and per token a state's index.
 
         Special tokens that write a string or a part of a string are not included: see :meth:`special_tokens`.
         """
         part = self._automaton.parts[config.section]
+        if config.exit >= 0:
+            return self._writing_on(config, part)
+        if not part.exits or config.hold >= 0:
+            return _grouped({})
+        return self._ending_free_text(config, part) if part.automaton is None else self._leaving(config, part)
+
+    def _ending_free_text(self, config: SectionConfiguration, part: SectionAutomaton) -> TokensByState:
         ids = self._completing(config, part)
         if len(ids) > _FEW_CROSSING and self._texts.every_byte:
             # One walk of all tokens reads each shared prefix only once.
@@ -412,17 +424,14 @@ class Combination(Constraint):
             walked, states, which = self.successors(config)
             kept = crosses[walked]
             return walked[kept], states, which[kept]
-        states, places, numbers = list[States](), list[int](), dict[tuple[int, bytes], int]()
+        known, found = dict[tuple[int, bytes], States](), dict[States, list[int]]()
         for token in ids.tolist():
             # The string and the bytes after it decide, and many tokens have the same bytes there.
             key = self._found_in(config, part, self.vocabulary.token_bytes[token])
-            if key not in numbers:
-                state = self.read([config], token)[0]
-                numbers[key] = len(states) if state else -1
-                states += [state] if state else []
-            places.append(numbers[key])
-        at = np.array(places, dtype=np.intp)
-        return ids[at >= 0], states, at[at >= 0]
+            if key not in known:
+                known[key] = self.read([config], token)[0]
+            found.setdefault(known[key], []).append(token)
+        return _grouped(found)
 
     @staticmethod
     def _found_in(config: SectionConfiguration, part: SectionAutomaton, text: bytes) -> tuple[int, bytes]:
@@ -436,7 +445,7 @@ class Combination(Constraint):
                 return done, text[size:]
         return -1, text
 
-    def _find_settled(self, state: States) -> tuple[NDArray[np.int32], list[States], NDArray[np.intp]]:
+    def _find_settled(self, state: States) -> TokensByState:
         """If only one reading is followed: the tokens in which a string may end a section, the states after them (empty
         after a forbidden token), and per token a state's index. All readings together decide about these tokens.
         """
@@ -463,11 +472,6 @@ class Combination(Constraint):
             [numbers.setdefault(self.read(state, token)[0], len(numbers)) for token in ids.tolist()], dtype=np.intp
         )
         return ids, [*numbers], places
-
-    def crossed(self, config: SectionConfiguration) -> Iterable[tuple[tuple[int, ...], States]]:
-        """The tokens in which a string that ends a constrained section begins, and the readings after each token."""
-        part = self._automaton.parts[config.section]
-        return [] if part.automaton is None else self._crossed(config)
 
     def special_tokens(self, config: SectionConfiguration) -> list[int]:
         """The special tokens that write a whole end string of the section, or the next part of an end string."""
@@ -496,28 +500,30 @@ class Combination(Constraint):
             return nothing()
         if part.follows and part.automaton is not None:
             return self._lifted.allowed(frozenset({config}))  # a token may cross to the next section anywhere
-        base, crossing = self._of_text(config, part), self._crossing(config, part)
-        return union([base, selected(crossing), selected(self.special_tokens(config))], self.vocab_size)
+        found = [self._of_text(config, part), selected(self.crossing(config)[0])]
+        return union([*found, selected(self.special_tokens(config))], self.vocab_size)
 
     def _of_exit(self, config: SectionConfiguration) -> TokenSet:
-        part = self._automaton.parts[config.section]
+        textless = _NO_IDS if config.node is None else textless_ids(self.vocabulary, self.vocab_size)
+        return selected([*self.crossing(config)[0].tolist(), *self.special_tokens(config), *textless.tolist()])
+
+    def _writing_on(self, config: SectionConfiguration, part: SectionAutomaton) -> TokensByState:
+        """The tokens that write the next part of a begun string, with what follows the string."""
         rest = part.exits[config.exit][0][config.written :]
         longer = self._texts.range_of(rest)
         if longer.stop - longer.start > _FEW_CROSSING and self._texts.every_byte:
-            # One walk of all tokens reads each shared prefix only once.
-            ids = self._lifted.allowed(frozenset({config})).listed(self.vocab_size).tolist()
-        else:
-            texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
-            texts += [text for text in self._texts.beginning_with(rest) if len(text) > len(rest)]
-            ids = self._texts.ids(self._leading_on(config, texts))
-        ids += [token for token in self._special[config.section] if self._read_textless([config], token)[0]]
-        ids += self._tokens_of_tags(config)
-        if config.node is not None:
-            ids += textless_ids(self.vocabulary, self.vocab_size).tolist()
-        return selected(ids)
+            return self.successors(config)
+        texts = [rest[:n] for n in range(1, len(rest) + 1) if self._texts.ids_of(rest[:n])]
+        texts += [text for text in self._texts.beginning_with(rest) if len(text) > len(rest)]
+        found = dict[States, list[int]]()
+        for text, reached in self._leading_on(config, texts):
+            found.setdefault(reached, []).extend(self._texts.ids_of(text))
+        return _grouped(found)
 
-    def _leading_on(self, config: SectionConfiguration, texts: Iterable[bytes]) -> Iterator[bytes]:
-        """The given texts of tokens that continue a begun string; a prefix that several texts share is read once."""
+    def _leading_on(self, config: SectionConfiguration, texts: Iterable[bytes]) -> Iterator[tuple[bytes, States]]:
+        """The given texts of tokens that continue a begun string, and the readings after each; a prefix that several
+        texts share is read once.
+        """
         automaton, before = self._automaton, b""
         #: The configurations after each beginning of a text, as far as there are any.
         after: list[States] = [frozenset({config})]
@@ -526,8 +532,8 @@ class Combination(Constraint):
             del after[next(apart, min(len(before), len(text))) + 1 :]
             while after[-1] and len(after) <= len(text):
                 after.append(automaton.read(after[-1], text[len(after) - 1])[0])
-            if any(self._viable(one) for reached in after[-1] for one in automaton.at_border(reached)):
-                yield text
+            if ended := self._ended(after[-1]):
+                yield text, ended
             before = text
 
     def _of_text(self, config: SectionConfiguration, part: SectionAutomaton) -> TokenSet:
@@ -562,46 +568,22 @@ class Combination(Constraint):
                 found.append(self._texts.order[self._texts.range_of(rest)])
         return _together(found)
 
-    def _crossing(self, config: SectionConfiguration, part: SectionAutomaton) -> Iterable[int] | NDArray[np.int32]:
-        """The tokens in which a string that ends the section begins."""
-        if not part.exits:
-            return []
-        if part.automaton is None:
-            return self.crossing(config)[0]
-        return [token for ids, _ in self._crossed(config) for token in ids]
+    def _leaving(self, config: SectionConfiguration, part: SectionAutomaton) -> TokensByState:
+        """The tokens in which a string that ends a constrained section begins, and the readings after each."""
+        assert part.automaton is not None
+        if part.at_tokens and not part.automaton.accepts(config.state):
+            return _grouped({})
+        strings = self._anywhere[config.section]
+        ids = _begun(self.vocabulary, *strings)
+        if not len(ids):
+            return _grouped({})
+        walked, states, which = self._lifted_crossing(strings).successors(Crossing(config))
+        crossed = [self._ended(after.crossed) for after in states]  # type: ignore[attr-defined]
+        kept = np.array([bool(readings) for readings in crossed], dtype=bool).take(which)
+        return ids[walked[kept]], crossed, which[kept]
 
-    def _find_crossed(self, config: SectionConfiguration) -> list[tuple[tuple[int, ...], States]]:
-        automaton, part = self._automaton, self._automaton.parts[config.section]
-        found: dict[States, list[int]] = {}
-        if part.automaton is None or not part.exits or (part.at_tokens and not part.automaton.accepts(config.state)):
-            return []
-        trie = _begun_trie(self.vocabulary, *self._anywhere[config.section])
-        # Many tokens lead to the same configurations. After a byte, each goes on with the inner text or a begun string.
-        known: dict[SectionConfiguration, tuple[dict[int, SectionConfiguration | None], dict[int, States]]] = {}
-        ends: dict[States, States] = {}
-        stack: list[tuple[_TrieNode, SectionConfiguration | None, States]] = [(trie, config, _NOWHERE)]
-        while stack:
-            node, main, others = stack.pop()
-            inner, begun = ({}, {}) if main is None else known.setdefault(main, ({}, {}))
-            for byte, child in node.children.items():
-                reached = automaton.read(others, byte)[0] if others else others
-                inside = None
-                if main is not None:
-                    if byte in part.beginning:
-                        if byte not in begun:
-                            begun[byte] = frozenset(one for one, _ in automaton.begun(main, byte))
-                        reached = reached | begun[byte] if reached else begun[byte]
-                    if child.children and not part.at_tokens:
-                        if byte not in inner:
-                            inner[byte] = automaton.inside(main, byte)
-                        inside = inner[byte]
-                if reached and child.ids:
-                    if reached not in ends:
-                        ends[reached] = self._ended(reached)
-                    found.setdefault(ends[reached], []).extend(child.ids)
-                if child.children and (reached or inside is not None):
-                    stack.append((child, inside, reached))
-        return [(tuple(ids), ended) for ended, ids in found.items() if ended]
+    def _lift_crossing(self, strings: tuple[tuple[bytes, ...], bool]) -> LiftedAutomaton:
+        return lift(CrossingAutomaton(self._automaton), _begun_words(self.vocabulary, *strings))
 
     def _ended(self, configs: Iterable[SectionConfiguration]) -> States:
         """The readings after the border of a token from which tokens can complete the text."""
@@ -708,35 +690,31 @@ def _tags_in(text: bytes, shown: Mapping[bytes, Sequence[int]]) -> Tags:
     return found
 
 
-class _TrieNode:
-    """A node of a small prefix trie: its children by byte, and the tokens whose text ends here."""
-
-    __slots__ = ("children", "ids")
-
-    def __init__(self) -> None:
-        self.children: dict[int, _TrieNode] = {}
-        self.ids: tuple[int, ...] = ()
-
-
 def _together(ids: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     """The ids of several arrays, each once, in order."""
-    return np.unique(np.concatenate([_NO_IDS, *ids]))
+    return selected(np.concatenate([_NO_IDS, *ids])).ids
 
 
 @kept_with_vocabulary
-def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> frozenset[bytes]:
-    """The texts of tokens in which one of several strings begins (with ``first_only`` at their first byte)."""
-    texts = token_texts(vocabulary)
-    return frozenset(text for string in strings for text in texts.begun_in(string, first_only))
+def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> NDArray[np.int32]:
+    """The tokens in which one of several strings begins (with ``first_only`` at their first byte)."""
+    return _together([token_texts(vocabulary).begun_in(string, first_only) for string in strings])
 
 
 @kept_with_vocabulary
-def _begun_trie(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> _TrieNode:
-    """The tokens of these texts as a trie."""
-    texts, root = token_texts(vocabulary), _TrieNode()
-    for text in _begun(vocabulary, strings, first_only):
-        node = root
-        for byte in text:
-            node = node.children.setdefault(byte, _TrieNode())
-        node.ids = tuple(texts.ids_of(text))
-    return root
+def _begun_set(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> frozenset[int]:
+    return frozenset(_begun(vocabulary, strings, first_only).tolist())
+
+
+@kept_with_vocabulary
+def _begun_words(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> Vocabulary:
+    """The tokens of :func:`_begun` as a vocabulary of their own."""
+    ids = _begun(vocabulary, strings, first_only).tolist()
+    return Vocabulary([vocabulary.token_bytes[token] for token in ids], name=vocabulary.name)
+
+
+def _grouped(found: Mapping[States, Sequence[int]]) -> TokensByState:
+    """Tokens by the readings after them as arrays, without the tokens after which there is no reading."""
+    states = [state for state in found if state]
+    ids = np.array([token for state in states for token in found[state]], dtype=np.int32)
+    return ids, states, np.arange(len(states)).repeat([len(found[state]) for state in states])

@@ -25,7 +25,7 @@ from logitloom.host.hookspecs import TextEnd
 from logitloom_plugins.combinators.characters import missing_after
 from logitloom_plugins.combinators.triggers import TriggerMatcher
 
-__all__ = ["CombinedAutomaton", "SectionAutomaton", "SectionConfiguration", "States"]
+__all__ = ["CombinedAutomaton", "Crossing", "CrossingAutomaton", "SectionAutomaton", "SectionConfiguration", "States"]
 
 
 class SectionConfiguration(NamedTuple):
@@ -333,6 +333,55 @@ class CombinedAutomaton(ByteAutomaton):
             return TextEnd(True, config.hold)
         inner = self.parts[config.section].automaton
         return TextEnd(False, 0) if inner is None or config.exit >= 0 else inner.text_end(config.state)
+
+
+class Crossing(NamedTuple):
+    """A state of :class:`CrossingAutomaton`.
+
+    Attributes:
+        inside: the reading that has stayed in the section, ``None`` if there is none any more.
+        crossed: the readings in which a string that ends the section began.
+    """
+
+    inside: SectionConfiguration | None
+    crossed: States = frozenset()
+
+
+class CrossingAutomaton(ByteAutomaton):
+    """The bytes of one token from a configuration in a constrained section on.
+
+    Args:
+        automaton: the automaton of the combination.
+    """
+
+    def __init__(self, automaton: CombinedAutomaton) -> None:
+        self._automaton = automaton
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        return b"crossing " + self._automaton.fingerprint
+
+    def start(self) -> Crossing:
+        return Crossing(None, self._automaton.start())
+
+    def step(self, state: State, byte: int) -> Crossing | None:
+        inside, crossed = _crossing(state)
+        reached = self._automaton.read(crossed, byte)[0]
+        if inside is not None:
+            reached |= {one for one, _ in self._automaton.begun(inside, byte)}
+            at_tokens = self._automaton.parts[inside.section].at_tokens
+            inside = None if at_tokens else self._automaton.inside(inside, byte)
+        return None if inside is None and not reached else Crossing(inside, reached)
+
+    def accepts(self, state: State) -> bool:
+        return True  # a token may end anywhere
+
+    def byte_classes(self) -> NDArray[np.uint8] | None:
+        return self._automaton.byte_classes()
+
+
+def _crossing(state: State) -> Crossing:
+    return state  # type: ignore[return-value]
 
 
 def _configs(state: State) -> States:

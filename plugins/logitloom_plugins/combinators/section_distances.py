@@ -11,7 +11,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, reduce
 from typing import Any, Final
 
@@ -240,7 +240,8 @@ class Distances:
         size = combination.vocab_size
         if kept is None:
             return selected((self._after_one(config) <= most).nonzero()[0])
-        crossing, needed, others = self._across(config)
+        crossing, needed = self._across(config)
+        others = self._apart(config)
         fitting = [token for token in others if self._after_token(config, token) <= most]
         kept = difference(kept, np.array([*others], dtype=np.int32), size) if others else kept
         return union([kept, selected(crossing[needed <= most]), selected(fitting)], size)
@@ -281,18 +282,15 @@ class Distances:
         combination = self._combination
         needed = np.full(combination.vocab_size, _FORBIDDEN, dtype=np.int64)
         part = self._parts[config.section]
+        if config.hold >= 0:
+            return needed
         if _is_inside(config, part):
             self._stay(config, part, needed)
-            crossing, after, others = self._across(config)
-            needed[crossing] = np.minimum(needed[crossing], after)
-        elif part.follows and config.exit < 0 and config.hold < 0:
-            others = self._apart(config)
-            ids, states, which = combination.successors(config)
-            needed[ids] = np.array([self.least(state) for state in states], dtype=np.int64).take(which)
-        else:
-            others = {*combination.of_configuration(config).listed(combination.vocab_size).tolist()}
-            others |= self._apart(config)
-        for token in others:
+        crossing, after = self._across(config)
+        needed[crossing] = np.minimum(needed[crossing], after)
+        if config.exit >= 0 and config.node is not None:
+            needed[textless_ids(combination.vocabulary, combination.vocab_size)] = self._least(config)
+        for token in self._apart(config):
             needed[token] = self._after_token(config, token)
         return needed
 
@@ -307,20 +305,25 @@ class Distances:
         """The tokens that are read one by one: special tokens of strings, and the next tokens of begun strings."""
         return {*self._combination.special_tokens(config), *self._next_pieces(config)}
 
-    def _across(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int64], set[int]]:
-        """The tokens in which a string that ends the section begins, or in which free text ends; how many tokens are
-        needed after each of them; and the tokens that are read one by one.
-        """
-        others = self._apart(config)
-        if self._constraints[config.section] is None and config.node is not None:
-            return (*self._crossing_from(config), others)
-        ids, needed, known = list[int](), list[int](), dict[States, int]()
-        for tokens, reached in self._combination.crossed(config):
-            if reached not in known:
-                known[reached] = self.least(reached)
-            ids += tokens
-            needed += [known[reached]] * len(tokens)
-        return np.array(ids, dtype=np.int32), np.array(needed, dtype=np.int64), others
+    def _across(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The tokens that may leave the section of a configuration, and the tokens needed after each of them."""
+        part, node = self._parts[config.section], config.node
+        if part.follows and config.exit < 0:
+            return self._needed_after(*self._combination.successors(config))
+        if part.automaton is not None or config.exit >= 0 or node is None:
+            return self._needed_after(*self._combination.crossing(config))
+        # Free text: a budget plays no part in the result.
+        known = self._crossed.get((config.section, node))
+        if known is None:
+            known = self._needed_after(*self._combination.crossing(config))
+            self._combination.memory.note(known)
+            self._crossed[config.section, node] = known
+        return known
+
+    def _needed_after(
+        self, ids: NDArray[np.int32], states: Sequence[States], which: NDArray[np.intp]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        return ids, np.array([self.least(state) for state in states], dtype=np.int64).take(which)
 
     def _stay(self, config: SectionConfiguration, part: SectionAutomaton, needed: NDArray[np.int64]) -> None:
         """Set the tokens needed after each token that stays in the section."""
@@ -343,18 +346,6 @@ class Distances:
                 tokens = tokens[free[tokens]]
                 if len(tokens):
                     needed[tokens] = self._from_text(section, node, left)
-
-    def _crossing_from(self, config: SectionConfiguration) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The tokens that end free text, and the tokens needed after each; a budget plays no part in the result."""
-        assert config.node is not None
-        key = config.section, config.node
-        known = self._crossed.get(key)
-        if known is None:
-            crossing, states, which = self._combination.crossing(config)
-            known = crossing, np.array([self.least(state) for state in states], dtype=np.int64).take(which)
-            self._combination.memory.note(known)
-            self._crossed[key] = known
-        return known
 
     def _nodes_after(
         self, section: int, node: TriggerMatcher.Node

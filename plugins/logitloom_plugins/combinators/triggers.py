@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Vocabulary
+from logitloom.automata.array_ranges import distinct
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.trie_walk import nodes_along
 from logitloom.errors import OptionError, VocabularyError
@@ -195,17 +196,22 @@ class TokenTexts:
             ids = ids[flat.take(ends.take(ids) - back) == byte]
         return ids.astype(np.int32)
 
-    def begun_in(self, needle: bytes, first_only: bool = False) -> list[bytes]:
-        """The texts in which ``needle`` begins: texts that contain ``needle``, or end with a non-empty prefix of it."""
-        found = []
-        for text in {self.vocabulary.token_bytes[token] for token in self._holding_byte(needle[0]).tolist()}:
-            position = text.find(needle[:1])
-            while position >= 0:
-                if text.startswith(needle, position) or needle.startswith(text[position:]):
-                    found.append(text)
-                    break
-                position = -1 if first_only else text.find(needle[:1], position + 1)
-        return [text for text in found if text[0] == needle[0]] if first_only else found
+    def begun_in(self, needle: bytes, first_only: bool = False) -> NDArray[np.int32]:
+        """The ids of the tokens in whose text ``needle`` begins, in order: the text contains ``needle``, or ends with a
+        non-empty prefix of ``needle``. With ``first_only``, ``needle`` begins at the first byte of the text.
+        """
+        flat, offsets = self.vocabulary.flat_bytes, self.vocabulary.offsets
+        places = (flat == needle[0]).nonzero()[0]
+        tokens = offsets.searchsorted(places, "right") - 1
+        if first_only:
+            first = places == offsets.take(tokens)
+            places, tokens = places[first], tokens[first]
+        for at, byte in enumerate(needle[1 : self.longest], 1):
+            further = places + at
+            over = further >= offsets.take(tokens + 1)
+            kept = over | (flat.take(further, mode="clip") == byte)
+            places, tokens = places[kept], tokens[kept]
+        return distinct(tokens, self.vocabulary.size).astype(np.int32)
 
     def spelling(self, text: bytes, owner: str) -> list[bytes]:
         """Per position of a text the longest token text there after which tokens can write the rest.

@@ -17,7 +17,7 @@ from logitloom.errors import OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.combinators.combination import Combination
-from logitloom_plugins.combinators.triggers import TriggerMatcher
+from logitloom_plugins.combinators.triggers import TriggerMatcher, token_texts
 from tests.cases import first
 from tests.core.automata.vocabularies import smollm2
 from tests.oracles.toy_model import ToyModel
@@ -298,13 +298,13 @@ def test_tokens_of_free_text_are_grouped_by_what_matters_of_them(monkeypatch: py
 
 def test_ends_of_constrained_sections_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the mask and for the numbers of tokens together."""
-    asked, find = Counter[Any](), Combination._find_crossed
+    asked, find = Counter[Any](), Combination._find_crossing
 
     def counted(self: Combination, config: Any) -> Any:
         asked[config] += 1
         return find(self, config)
 
-    monkeypatch.setattr(Combination, "_find_crossed", counted)
+    monkeypatch.setattr(Combination, "_find_crossing", counted)
     inner = constraint("required call")
     state: Any = inner.start()
     while not inner.may_end(state):
@@ -313,3 +313,84 @@ def test_ends_of_constrained_sections_are_looked_for_once(monkeypatch: pytest.Mo
         state = inner.advance(state, int(ids[needed.argmin()]))
     assert len(asked) > 3
     assert max(asked.values()) == 1
+
+
+#: Words of which thousands begin with a space, and every byte.
+SPACED = Vocabulary(
+    [
+        *[b"", *[bytes([byte]) for byte in range(256)], b") ", b") (", b" )", b") a"],
+        *[b" %s%03d" % (word, n) for word in (b"a", b"(", b"\n") for n in range(1000)],
+        *[b"b%d c" % n for n in range(2500)],
+    ],
+    eos=[0],
+    name="spaced",
+)
+IN_BRACKETS: Any = [
+    "between",
+    {"open": "(", "close": ") ", "inner": ["regex", {"pattern": "[a-c 0-9]+"}], "required": True},
+]
+
+
+def until(trigger: str, inner: Any, then: Any, **more: Any) -> Any:
+    return ["until", {"trigger": trigger, "inner": inner, "then": then, **more}]
+
+
+def test_tokens_that_begin_with_the_end_of_a_string_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The string ends with a space, with which most tokens begin."""
+    read, reads = Combination.read, list[int]()
+    monkeypatch.setattr(Combination, "read", lambda *given: reads.append(1) or read(*given))
+    inner: Any = processors.load(tuple(IN_BRACKETS), tokenizer=SPACED)["between"].constraint(SPACED, SPACED.size)
+    state = inner.start()
+    for token in b"(a)":
+        state = inner.advance(state, token + 1)
+    reads.clear()
+    ids, least = inner.least_after(state)
+    assert len(ids) > 3000
+    assert len(reads) < 100
+    monkeypatch.undo()
+    for token, needed in [*zip(ids.tolist(), least.tolist(), strict=True)][::61]:
+        assert inner.least_tokens(inner.advance(state, token)) == needed
+
+
+@pytest.mark.parametrize(
+    ("specification", "texts"),
+    [
+        (until(" ", ["regex", {"pattern": "[ab]*( a[0-9]{3})?"}], ["regex", {"pattern": "[0-9a(]+"}]),
+         [b"", b"a", b"ab ", b"ab a12", b"ab a123", b"ab a123 "]),
+        (until(" a", ["regex", {"pattern": "(ab?)+"}], IN_BRACKETS, required=True),
+         [b"a", b"ab", b"ab ", b"ab a(", b"ab a(a)", b"ab a(a) "]),
+        (["between", {"open": "(", "close": ") ", "inner": ["regex", {"pattern": "[a ]+"}], "repeat": True}],
+         [b"", b"(", b"(a", b"(a)", b"(a) (a", b"(a) x"]),
+        (until(" ", ["bad_words", {"phrases": ["aa"]}], ["choice", {"choices": ["a001", "b7 c"]}]),
+         [b"", b"a", b"a ", b"a a0"]),
+        (until(" ", ["budget", {"n": 2, "inner": ["regex", {"pattern": "a*"}], "then": []}], []),
+         [b"", b"a", b"aa", b"aab", b"aa "]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("few", [0, 10**6])
+def test_tokens_that_cross_the_border_of_a_section_are_those_that_can_be_read(
+    specification: Any, texts: list[bytes], few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logitloom_plugins.combinators.combination._FEW_CROSSING", few)
+    name, options = specification
+    made: Any = processors.load((name, options), tokenizer=SPACED)[name].constraint(SPACED, SPACED.size)
+    for text in texts:
+        state = made.start()
+        for byte in text:
+            state = made.advance(state, byte + 1)
+        after = {token: made.advance(state, token) for token in range(1, SPACED.size)}
+        expected = {token: made.least_tokens(reached) for token, reached in after.items() if reached is not None}
+        ids, least = made.least_after(state)
+        assert dict(zip(ids.tolist(), least.tolist(), strict=True)) == expected
+        assert made.allowed(state).listed(SPACED.size).tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize("first_only", [False, True])
+@pytest.mark.parametrize("needle", [b" ", b" a", b") ", b"b7 c", b"aa", b"  a001 and more than the longest token"])
+def test_tokens_in_which_a_string_begins(needle: bytes, first_only: bool) -> None:
+    def begins(text: bytes) -> bool:
+        places = range(1 if first_only else len(text))
+        return any(text[n:].startswith(needle) or needle.startswith(text[n:]) for n in places if text[n:])
+
+    expected = [token for token, text in enumerate(SPACED.token_bytes) if begins(text)]
+    assert token_texts(SPACED).begun_in(needle, first_only).tolist() == expected
