@@ -506,7 +506,7 @@ class Constraint(ABC):
         """``[n] int32``, sorted: the ids that the host allows, end-of-sequence included where the text may end."""
         ids = self.allowed(state).listed(self.vocab_size)
         ends = [token for token in self.vocabulary.eos if token < self.vocab_size]
-        return np.union1d(ids, ends).astype(np.int32) if self.may_end(state) else ids
+        return np.sort(np.append(ids, np.array(ends, dtype=np.int32))) if self.may_end(state) else ids
 
     def compiled_step(self) -> CompiledStep | None:
         """The arrays for compiled steps of a batch; ``None`` if tokens do not follow one table over bytes."""

@@ -126,7 +126,8 @@ class Vocabulary:
             >>> words.tokens_with(words.flat_bytes == ord("b")).tolist()
             [1, 3]
         """
-        return np.unique(self.offsets.searchsorted(which.nonzero()[0], "right") - 1).astype(np.int32)
+        holding = self.offsets.searchsorted(which.nonzero()[0], "right") - 1
+        return holding[np.diff(holding, prepend=-1) > 0].astype(np.int32)
 
     @cached_property
     def writes_every_byte(self) -> bool:

@@ -254,7 +254,9 @@ class _Masks:
     def _with_completion(self, row: TokenSet, position: Position) -> TokenSet:
         """A row with the tokens with which the completion of a position begins."""
         nodes = nodes_along(self.words.trie, self._schema.completions.of(position) or b"")
-        return self._sets.many(np.union1d(row.listed(self._sets.size), self.words.ids_of(nodes, [])))
+        allowed = row.mask(self._sets.size)
+        allowed[self.words.ids_of(nodes, [])] = True
+        return self._sets.many(allowed.nonzero()[0].astype(np.int32))
 
     def least_after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The tokens that may come next, and for each a bound on the tokens that are needed after it."""
