@@ -129,6 +129,11 @@ class Vocabulary:
         holding = self.offsets.searchsorted(which.nonzero()[0], "right") - 1
         return holding[np.diff(holding, prepend=-1) > 0].astype(np.int32)
 
+    def tokens_holding(self, text: bytes) -> NDArray[np.int32]:
+        """``[n] int32``: the tokens whose bytes contain a text, which is not empty, in ascending order."""
+        ids = self.tokens_with(self.flat_bytes == text[0])
+        return ids if len(text) == 1 else ids[[text in self.token_bytes[token] for token in ids.tolist()]]
+
     @cached_property
     def writes_every_byte(self) -> bool:
         """Whether each byte is a token by itself, so that the tokens can write every text."""

@@ -13,7 +13,7 @@ import hashlib
 import os
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from logitloom.automata.compilation import compile_pattern
 from logitloom.automata.compilation_budget import Budget
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
+from logitloom.automata.deterministic.finite_language import choice
 from logitloom.automata.lift.token_automaton import TokenAutomaton, allowed_steps
 from logitloom.automata.store.array_file import packed, unpacked, within
 from logitloom.contract import FINISHED, TokenTables
@@ -110,6 +111,11 @@ class AutomatonCache:
             return compile_pattern(pattern, flags, budget=budget) if compiled is None else compiled
 
         return self._get(subject, build, vocabulary, vocab_size, budget)
+
+    def texts(self, texts: Sequence[str], vocabulary: Vocabulary, *, vocab_size: int | None = None) -> TokenAutomaton:
+        """The token automaton of a list of texts, as :func:`~logitloom.automata.choice` builds it."""
+        subject = repr(("texts", sorted(set(texts))))
+        return self._get(subject, lambda: choice(texts), vocabulary, vocab_size, None)
 
     def automaton(
         self,

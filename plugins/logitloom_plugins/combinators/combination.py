@@ -653,7 +653,7 @@ def _all_texts(vocabulary: Vocabulary) -> bytes:
 @kept_with_vocabulary
 def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
     """The tokens that contain one of several strings."""
-    return _together([token_texts(vocabulary).holding(string) for string in strings])
+    return _together([vocabulary.tokens_holding(string) for string in strings])
 
 
 @kept_with_vocabulary

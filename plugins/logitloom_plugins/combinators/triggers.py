@@ -180,14 +180,6 @@ class TokenTexts:
         """The ids of the tokens whose text is one of ``texts``."""
         return [token for text in texts for token in self.ids_of(text)]
 
-    def holding(self, needle: bytes) -> NDArray[np.int32]:
-        """The ids of the tokens whose text contains ``needle``, in order."""
-        texts, ids = self.vocabulary.token_bytes, self._holding_byte(needle[0])
-        return ids if len(needle) == 1 else ids[[needle in texts[token] for token in ids.tolist()]]
-
-    def _holding_byte(self, byte: int) -> NDArray[np.int32]:
-        return self.vocabulary.tokens_with(self.vocabulary.flat_bytes == byte)
-
     def ending_with(self, text: bytes) -> NDArray[np.int32]:
         """The ids of the tokens whose text ends with ``text``, in order."""
         ends, flat = self.vocabulary.offsets[1:], self.vocabulary.flat_bytes

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from logitloom import Vocabulary, option
-from logitloom.automata import Catalogue, catalogue_constraint, choice, default_cache
+from logitloom.automata import Catalogue, catalogue_constraint, default_cache
 from logitloom.constraints import Constraint, ConstraintProcessor
 from logitloom.errors import OptionError
 
@@ -73,7 +73,7 @@ class Choice(ConstraintProcessor):
         """Tables come from the cache, by the choices and the content of the vocabulary."""
         if self._catalogue is not None:
             return catalogue_constraint(self._catalogue, vocabulary, vocab_size)
-        return default_cache().automaton(choice(self._texts), vocabulary, vocab_size=vocab_size)
+        return default_cache().texts(self._texts, vocabulary, vocab_size=vocab_size)
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Lists of ids are no texts: they may hold special tokens, and ids that only the logits have."""

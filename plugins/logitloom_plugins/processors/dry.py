@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from logitloom import BIAS, PENALTY, Array, Backend, Context, Effect, HostTable, Processor, Vocabulary, option
 from logitloom.display.warning import warn
+from logitloom.errors import OptionError
+from logitloom.vocabulary import kept_with_vocabulary
 from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._precision import is_float16, saturated
 from logitloom_plugins.processors._token_table import check_ids
@@ -84,6 +86,13 @@ class Dry(Processor):
         le=1000,
         unit="tokens",
     )
+
+    def __post_init__(self) -> None:
+        if "" in self.breakers:
+            raise OptionError(
+                "A text of the option 'breakers' of 'dry' is empty: every token contains it, so no match would be "
+                "penalised. Leave it out."
+            )
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -292,14 +301,8 @@ def _breaker_table(
     table = np.zeros(vocab, dtype=np.bool_)
     table[list(ids)] = True
     if vocabulary is not None:
-        wanted, found = [text.encode() for text in texts], set[bytes]()
-        names = {token: name.encode() for token, name in vocabulary.special_text.items() if token in vocabulary.special}
-        for token, written in enumerate(vocabulary.token_bytes[:vocab]):
-            held = [text for text in wanted if text in (names.get(token) or written)]
-            if held:
-                table[token] = True
-                found.update(held)
-        lost = [text.decode() for text in wanted if len(text) > 1 and text not in found]
+        holding, lost = _holding(vocabulary, texts)
+        table[holding[holding < vocab]] = True
         if lost:
             warn(
                 f"No token of {vocabulary.name} contains {', '.join(map(repr, lost)):.200}, so "
@@ -307,3 +310,17 @@ def _breaker_table(
                 f"of 'dry' texts that are parts of single tokens, or its option 'breaker_ids' the ids of tokens.",
             )
     return table
+
+
+@kept_with_vocabulary
+def _holding(vocabulary: Vocabulary, texts: tuple[str, ...]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """The tokens that contain one of several texts, special tokens in their names; and the texts of several bytes that
+    no token contains.
+    """
+    names = {token: name for token, name in vocabulary.special_text.items() if token in vocabulary.special}
+    held = [
+        np.append(vocabulary.tokens_holding(text.encode()), [token for token, name in names.items() if text in name])
+        for text in texts
+    ]
+    lost = [text for text, ids in zip(texts, held, strict=True) if not len(ids) and len(text.encode()) > 1]
+    return np.concatenate([*held, np.zeros(0, np.int32)]).astype(np.int32), tuple(lost)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from logitloom.automata import AutomatonCache, TokenAutomaton, compile_pattern, literal
+from logitloom.automata import AutomatonCache, TokenAutomaton, choice, compile_pattern, literal
 from logitloom.automata.cache import CACHE_DIRECTORY_VARIABLE, default_cache
 from logitloom.errors import LogitloomWarning, UnsupportedPattern
 from logitloom.vocabulary import Vocabulary
@@ -29,6 +29,16 @@ def same(one: TokenAutomaton, two: TokenAutomaton) -> bool:
 @pytest.fixture(autouse=True)
 def _no_directory_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CACHE_DIRECTORY_VARIABLE, raising=False)
+
+
+def test_an_equal_list_of_texts_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, built = AutomatonCache(), list[object]()
+    monkeypatch.setattr("logitloom.automata.cache.choice", lambda texts: built.append(texts) or choice(texts))
+    first = store.texts(["ab", "1", "ab"], mixed())
+    assert store.texts(["1", "ab"], mixed()) is first
+    assert store.texts(["1", "a"], mixed()) is not first
+    assert len(built) == 2
+    assert same(first, store.automaton(choice(["1", "ab"]), mixed()))
 
 
 def test_equal_requests_share_one_automaton() -> None:

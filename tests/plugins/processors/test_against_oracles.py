@@ -133,6 +133,17 @@ def test_dry_warns_of_breakers_that_no_token_contains() -> None:
         chain.init_state(Context.start(logits, **context))
 
 
+def test_dry_looks_for_breakers_once_in_a_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = Vocabulary([b"a", b"b:", b'":', b"\n", b"<|user|>"], special=[4], special_text={4: "<|:|>"})
+    read, asked = Vocabulary.tokens_holding, list[bytes]()
+    monkeypatch.setattr(Vocabulary, "tokens_holding", lambda words, text: asked.append(text) or read(words, text))
+    for width in (5, 7, 5):
+        chain = processors.load(("dry", {"breakers": [":", "b:"]}), tokenizer=words)
+        chain.init_state(Context.start(np.zeros((1, width), np.float32), prompt=[[0]], max_length=4, vocabulary=words))
+    assert asked == [b":", b"b:"]
+    assert words.tokens_holding(b":").tolist() == [1, 2]
+
+
 def test_dry_keeps_the_harshest_penalty_finite(backend: Backend) -> None:
     spec = ("dry", {"breakers": [], "base": 1000.0, "multiplier": 10.0, "max_match": 1000})
     processed = apply(backend, spec, np.zeros((1, 3), dtype=np.float16), [[1] * 60])

@@ -27,6 +27,7 @@ OUT_OF_RANGE = [
     ("frequency_penalty", {"penalty": float("inf")}),
     ("dry", {"base": 0.5}),
     ("dry", {"allowed_length": 0}),
+    ("dry", {"breakers": ["\n", ""]}),
     ("logit_bias", {"bias": {1: float("inf")}}),
     ("logit_bias", {"bias": {1: float("nan")}}),
     ("logit_bias", {"bias": {-1: 1.0}}),

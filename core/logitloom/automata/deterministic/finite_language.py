@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from logitloom.automata.compilation_budget import Budget, BudgetTracker
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
-from logitloom.automata.deterministic.minimize import minimize
+from logitloom.automata.deterministic.minimize import in_breadth_first_order
 
 __all__ = ["choice", "literal", "nothing"]
 
@@ -73,10 +74,36 @@ def choice(
                 accepting.append(False)
         accepting[state] = True
         tracker.check_states(len(children))
-    tracker.check_bytes(4 * len(children) * width)
-    table = np.full((len(children), width), DEAD, dtype=np.int32)
-    for state, row in enumerate(children):
+    kept = _merged(children, accepting) if minimal else [*range(len(children))]
+    tracker.check_bytes(4 * len(kept) * width)
+    number = {state: at for at, state in enumerate(kept)}
+    sources = np.arange(len(kept)).repeat([len(children[state]) for state in kept])
+    columns = [column for state in kept for column in children[state]]
+    table = np.full((len(kept), width), DEAD, dtype=np.int32)
+    table[sources, columns] = [number[target] for state in kept for target in children[state].values()]
+    dfa = Dfa(byte_class.astype(np.uint8), table, [accepting[state] for state in kept], trim=True)
+    return in_breadth_first_order(dfa) if minimal else dfa
+
+
+def _merged(children: list[dict[int, int]], accepting: list[bool]) -> list[int]:
+    """Merge the states of a prefix trie after which the same texts are accepted.
+
+    Args:
+        children: per state the next states by column, in the order of the columns. A next state has a larger number.
+            Merged states are replaced.
+        accepting: per state whether it accepts.
+
+    Returns:
+        The states that are left, ascending.
+
+    References:
+        D. Revuz, "Minimisation of acyclic deterministic automata in linear time", 1992.
+    """
+    known: dict[tuple[Any, ...], int] = {}
+    merged = [*range(len(children))]
+    for state in reversed(merged):
+        row = children[state]
         for column, target in row.items():
-            table[state, column] = target
-    dfa = Dfa(byte_class.astype(np.uint8), table, accepting, trim=True)
-    return minimize(dfa, tracker=tracker) if minimal else dfa
+            row[column] = merged[target]
+        merged[state] = known.setdefault((accepting[state], *row.items()), state)
+    return [state for state, target in enumerate(merged) if state == target]

@@ -13,19 +13,21 @@ References:
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.array_ranges import members
+from logitloom.automata.array_ranges import in_order_of_appearance, members
 from logitloom.automata.compilation_budget import Budget, BudgetTracker
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
 
-__all__ = ["minimize"]
+__all__ = ["in_breadth_first_order", "minimize"]
 
 #: Rounds that look at all states; the automata of most patterns are minimal after these.
 _WHOLE_ROUNDS: Final = 4
+#: Fewer states than these are numbered one by one.
+_FEW: Final = 16
 
 
 def minimize(dfa: Dfa, *, budget: Budget | None = None, tracker: BudgetTracker | None = None) -> Dfa:
@@ -67,6 +69,14 @@ def minimize(dfa: Dfa, *, budget: Budget | None = None, tracker: BudgetTracker |
     table = np.append(refined, DEAD)[columns[first]]
     accepting = dfa.accepting[first]
     return _numbered(byte_class, table, accepting, int(refined[dfa.start]))
+
+
+def in_breadth_first_order(dfa: Dfa) -> Dfa:
+    """The automaton with its states numbered in breadth-first order, and with bytes merged that no state distinguishes.
+
+    For an automaton that has no equivalent states already, the result is that of :func:`minimize`.
+    """
+    return _numbered(dfa.byte_class, dfa.next, dfa.accepting, dfa.start)
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -195,16 +205,22 @@ def _merged_columns(
     return np.ascontiguousarray(table[:, kept]), renumbered
 
 
-def _numbered(byte_class: NDArray[np.uint8], table: NDArray[np.int64], accepting: NDArray[np.bool_], start: int) -> Dfa:
-    rows = table.tolist()
-    number = {start: 0}
-    queue = [start]
-    for state in queue:
-        for target in rows[state]:
-            if target >= 0 and target not in number:
-                number[target] = len(queue)
-                queue.append(target)
-    renumber = np.full(len(rows) + 1, DEAD, dtype=np.int32)
+def _numbered(byte_class: NDArray[np.uint8], table: NDArray[Any], accepting: NDArray[np.bool_], start: int) -> Dfa:
+    is_seen = bytearray(len(table))
+    seen = np.frombuffer(is_seen, dtype=bool)
+    frontier, levels = np.array([start]), list[NDArray[Any]]()
+    while len(frontier):
+        seen[frontier] = True
+        levels.append(frontier)
+        rows = table[frontier]
+        if len(frontier) < _FEW:
+            found = (target for row in rows.tolist() for target in row if target >= 0 and not is_seen[target])
+            frontier = np.array([*dict.fromkeys(found)], dtype=np.int64)
+        else:
+            targets = rows[rows >= 0]
+            frontier = in_order_of_appearance(targets[~seen[targets]], len(table))
+    queue = np.concatenate(levels)
+    renumber = np.full(len(table) + 1, DEAD, dtype=np.int32)
     renumber[queue] = np.arange(len(queue))
     columns, byte_class = _merged_columns(renumber[table[queue]], byte_class)
     return Dfa(byte_class, columns, accepting[queue], trim=True)

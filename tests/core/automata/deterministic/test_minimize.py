@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom.automata import Budget, Dfa, compile_pattern, minimize, union
+from logitloom.automata import Budget, Dfa, choice, compile_pattern, minimize, union
 from logitloom.errors import BudgetExceeded
 from tests.cases import examples
 from tests.core.automata.pattern_strategies import patterns
@@ -102,6 +102,19 @@ def test_rounds_over_some_states_split_what_rounds_over_all_states_split(pattern
     with mock.patch("logitloom.automata.deterministic.minimize._WHOLE_ROUNDS", 1):
         assert minimize(dfa).fingerprint == expected.fingerprint
     assert minimize(dfa).fingerprint == expected.fingerprint
+
+
+@given(st.lists(st.text("abcé0", max_size=6), max_size=30))
+def test_a_list_of_texts_gives_the_minimal_automaton_of_its_prefix_trie(texts: list[str]) -> None:
+    found, expected = choice(texts), minimize(choice(texts, minimal=False))
+    assert found.fingerprint == expected.fingerprint
+    assert np.array_equal(found.byte_class, expected.byte_class)
+    assert states_told_apart(found) == found.states
+
+
+def test_a_list_of_all_bytes_has_two_states() -> None:
+    found = choice([bytes([byte]) for byte in range(256)])
+    assert (found.states, found.next.tolist(), found.accepting.tolist()) == (2, [[1], [-1]], [False, True])
 
 
 def test_minimisation_keeps_to_a_budget() -> None:
