@@ -73,7 +73,7 @@ class DenseAutomaton(ByteAutomaton):
     def completion(self, state: State) -> bytes | None:
         """A shortest text that leads to an accepting state; ``None`` if there is none."""
         number: int = state  # type: ignore[assignment]
-        left, toward = self._shortest
+        left, toward = self.shortest
         if left[number] < 0:
             return None
         text = bytearray()
@@ -84,14 +84,14 @@ class DenseAutomaton(ByteAutomaton):
 
     def completion_bytes(self) -> frozenset[int] | None:
         """The first bytes of the completions of all states: the rest of a completion is that of another state."""
-        left, toward = self._shortest
+        left, toward = self.shortest
         if min(left) < 0:
             return None
         return frozenset(byte for size, byte in zip(left, toward, strict=True) if size)
 
     def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
         """The bytes of the longest completion, for any state; ``None`` if tokens of one byte do not write them all."""
-        used, most = self.completion_bytes(), max(self._shortest[0])
+        used, most = self.completion_bytes(), max(self.shortest[0])
         return None if used is None or not used <= tokens.single else lambda state: most
 
     def always_read(self) -> frozenset[int] | None:
@@ -102,7 +102,7 @@ class DenseAutomaton(ByteAutomaton):
         return frozenset(read.nonzero()[0].tolist())
 
     @cached_property
-    def _shortest(self) -> tuple[list[int], list[int]]:
+    def shortest(self) -> tuple[list[int], list[int]]:
         """Per state the bytes of a shortest text to the end, -1 if there is none, and the first byte of that text."""
         read = preferred_bytes(self.dfa.byte_class)
         table = self.dfa.next[:, self.dfa.byte_class.take(read)]

@@ -26,7 +26,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.compilation_budget import Budget, BudgetTracker
+from logitloom.automata.deterministic.dense import DenseAutomaton
+from logitloom.automata.deterministic.dfa import Dfa
+from logitloom.automata.deterministic.product import product as product_of
 from logitloom.contract import ByteAutomaton, State, TextTokens
 from logitloom.errors import BudgetExceeded, OptionError
 from logitloom.host.hookspecs import TextEnd
@@ -38,6 +41,8 @@ _MOST_STEPS: Final = 600_000
 _MOST_STEPS_LATER: Final = 20_000
 #: To decide about a state, the completions of at most this number of reachable states are tried.
 _FEW_TRIED: Final = 64
+#: A product of whole tables is a whole table up to this number of tuples.
+_MOST_TUPLES: Final = 8192
 #: Number of states for which the product remembers whether an accepting state can be reached.
 _REMEMBERED: Final = 1 << 16
 
@@ -152,7 +157,8 @@ class IntersectedAutomaton(_LazyProduct):
         #: Whether the whole product was searched, or is too large for it.
         self._searched = self._too_large = False
         start = tuple(automaton.start() for automaton in automata)
-        self.completing = None if self._has_borders or self.completion(start) is None else self._completing_one()
+        decides = not self._has_borders and self._common_completion(start) is not None
+        self.completing = self._completing_one() if decides else None
         if self._has_borders or not (self.completing is not None or self._decided(start)):
             self._search(_MOST_STEPS)
 
@@ -160,8 +166,25 @@ class IntersectedAutomaton(_LazyProduct):
         return self.__dict__ | {"_known": {}}
 
     def completion(self, state: State) -> bytes | None:
-        """The completion of one automaton that all other automata accept, too; ``None`` if there is none."""
-        parts = _parts(state)
+        """A shortest text, if the automata have whole tables and few pairs of states together. Else the completion of
+        one automaton that all other automata accept, too; ``None`` if there is none.
+        """
+        if self.completing is None and (whole := self._whole) is not None:
+            return whole.completion(_parts(state))
+        return self._common_completion(_parts(state))
+
+    @cached_property
+    def _whole(self) -> _WholeProduct | None:
+        """The product as a whole table, if it is small; ``None`` for lazy automata, and if one of them ends texts."""
+        tables = [one for one in self.automata if type(one) is DenseAutomaton]
+        if len(tables) < len(self.automata) or any(one.closing.any() or one.hold is not None for one in tables):
+            return None
+        try:
+            return _WholeProduct([one.dfa for one in tables])
+        except BudgetExceeded:
+            return None
+
+    def _common_completion(self, parts: States) -> bytes | None:
         if self._has_borders:
             return None
         for automaton, part in zip(self.automata, parts, strict=True):
@@ -174,9 +197,12 @@ class IntersectedAutomaton(_LazyProduct):
         return None
 
     def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
-        """The bound of the automaton whose completions complete every tuple; ``None`` if there is no such automaton."""
+        """The bound of the automaton whose completions complete every tuple, or of the shortest texts of a small
+        product; else ``None``.
+        """
         if self.completing is None:
-            return None
+            most = None if self._whole is None else self._whole.longest(tokens)
+            return None if most is None else lambda state: most
         number = self.completing
         bound = self.automata[number].completion_bound(tokens)
         return None if bound is None else lambda state: bound(_parts(state)[number])
@@ -196,7 +222,7 @@ class IntersectedAutomaton(_LazyProduct):
         """
         reached, queue = {states}, [states]
         for state in queue:
-            if self.completion(state) is not None:
+            if self._common_completion(state) is not None:
                 return True
             for byte in self._bytes:
                 after = self._stepped(state, byte)
@@ -318,6 +344,41 @@ class IntersectedAutomaton(_LazyProduct):
         """The end according to an automaton whose text has ended; if none has ended, the end that holds most bytes."""
         found = [automaton.text_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True)]
         return max(found, key=lambda end: (end.finished, end.hold))
+
+
+class _WholeProduct:
+    """The tuples of states that are reachable in several automata together, and a shortest text from each.
+
+    Args:
+        dfas: at least two.
+
+    Raises:
+        BudgetExceeded: if there are too many tuples.
+    """
+
+    def __init__(self, dfas: Sequence[Dfa]) -> None:
+        tracker = BudgetTracker(Budget(states=_MOST_TUPLES))
+        first, *others = dfas
+        states, accepting = [np.arange(first.states)], first.accepting
+        byte_class, table, start = first.byte_class, first.next, first.start
+        for dfa in others:
+            found = product_of((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, True), tracker)
+            states = [*(each[found.first] for each in states), found.second]
+            accepting = accepting[found.first] & dfa.accepting[found.second]
+            byte_class, table, start = found.byte_class, found.next, 0
+        self._number = {each: at for at, each in enumerate(zip(*(each.tolist() for each in states), strict=True))}
+        self._texts = DenseAutomaton(Dfa(byte_class, table, accepting))
+
+    def completion(self, states: States) -> bytes | None:
+        """A shortest text; ``None`` if there is none."""
+        number = self._number.get(states)
+        return None if number is None else self._texts.completion(number)
+
+    def longest(self, tokens: TextTokens) -> int | None:
+        """The bytes of the longest of these texts; ``None`` if tokens of one byte do not write them all."""
+        left, first = self._texts.shortest
+        used = {byte for size, byte in zip(left, first, strict=True) if size > 0}
+        return max(left) if used <= tokens.single else None
 
 
 class _CountingIntersection(IntersectedAutomaton):

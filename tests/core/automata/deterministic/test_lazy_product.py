@@ -28,7 +28,7 @@ from logitloom.automata import (
     union,
 )
 from logitloom.automata import compilation as module
-from logitloom.constraints import ByteAutomaton, State
+from logitloom.constraints import ByteAutomaton, LiftedAutomaton, State, TextTokens
 from logitloom.errors import BudgetExceeded, OptionError
 from tests.core.automata.pattern_strategies import patterns
 from tests.core.automata.patterns.test_pattern import supported
@@ -90,7 +90,7 @@ def test_random_patterns(first: str, second: str, whole: bool) -> None:
     assert accepted(found) == matches[0] & matches[1]
     assert living(found) == expected  # a state that could not be completed would live longer than that of the whole
     nested = intersection(union(found, lazy("b1")), lazy("[^a]*|a.*"))
-    assert accepted(nested) == (matches[0] & matches[1]) | {"b1"}
+    assert accepted(nested) == {t for t in (matches[0] & matches[1]) | {"b1"} if re.fullmatch("[^a]*|a.*", t)}
 
 
 def test_whole_automata_stay_whole() -> None:
@@ -257,3 +257,40 @@ def test_fsm_takes_lazy_automata() -> None:
         step = context.accept([[int(made[0][0][0].argmax())]])
     assert not chain.compilable
     assert other.compilable
+
+
+@given(first=patterns(anchors=False), second=patterns(anchors=False), third=patterns(anchors=False))
+def test_whole_automata_have_the_shortest_texts_of_their_product(first: str, second: str, third: str) -> None:
+    dfas = [compile_pattern(pattern) for pattern in (first, second, third) if usable(pattern)]
+    if len(dfas) < 2 or (whole := intersection(dfas[0], *dfas[1:])).is_empty:
+        return
+    both = IntersectedAutomaton([DenseAutomaton(dfa.trimmed()) for dfa in dfas])
+    expected = DenseAutomaton(whole)
+    bound = both.completion_bound(TextTokens(1, frozenset(range(256)), lambda text, _: [*range(len(text), -1, -1)]))
+    for text in sorted(BEGINNINGS)[::7]:
+        state = read(both, text)
+        if state is None:
+            continue
+        found, shortest = both.completion(state), expected.completion(read(expected, text))
+        assert found is not None
+        assert (end := read(both, text + found)) is not None
+        assert both.accepts(end)
+        assert bound is None or len(found) <= (bound(state) or 0)
+        if both.completing is None:
+            assert len(found) == len(shortest or b"")
+            assert not found or both.completion(read(both, text + found[:1])) == found[1:]
+
+
+def test_two_patterns_near_a_limit_are_not_searched_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = list[State]()
+    monkeypatch.setattr(LiftedAutomaton, "_search", lambda _, state: searched.append(state))
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)], b"ab", b" a", b"a1"], eos=[0])
+    inner = [["regex", {"pattern": r"\w+( \w+){3,9}"}], ["regex", {"pattern": r".*\d.*"}]]
+    made: Any = processors.load(("budget", {"n": 0, "then": inner}), tokenizer=words)["budget"].constraint(words, 260)
+    state = made.start()
+    ids, least = made.least_after(state)
+    assert made.least_tokens(state) == 5
+    for token, needed in zip(ids.tolist(), least.tolist(), strict=True):
+        assert made.least_tokens(made.advance(state, token)) == needed
+    assert len(ids) > 60
+    assert not searched
