@@ -169,7 +169,7 @@ EFFECTS: Final = {
 #: Processors that do nothing by themselves, or only with libraries that a build of the documentation lacks.
 WITHOUT_PICTURE: Final = frozenset(
     (
-        "after", "between", "budget", "grammar", "normalize", "remove_invalid", "structural_tag", "thinking",
+        "after", "all_of", "between", "budget", "grammar", "normalize", "remove_invalid", "structural_tag", "thinking",
         "tool_call", "until",
     )
 )  # fmt: skip

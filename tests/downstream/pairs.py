@@ -22,6 +22,7 @@ PAIRS: dict[str, tuple[Any, Any]] = {
 AROUND: dict[str, Callable[[Any], Any]] = {
     "until": lambda inner: ("until", {"trigger": "-", "inner": inner}),
     "after": lambda inner: ("after", {"trigger": "xy", "inner": inner}),
+    "all_of": lambda inner: ("all_of", {"inner": inner}),
     "between": lambda inner: ("between", {"open": "x", "close": "y", "inner": inner}),
     "budget": lambda inner: ("budget", {"n": 3, "text": "-", "inner": inner}),
 }

@@ -39,10 +39,10 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 #: Processors of the chains of several; ``extreme_options`` probes each built-in by itself.
 NAMES = [
-    "after", "bad_words", "between", "budget", "choice", "dry", "epsilon_cutoff", "eta_cutoff", "force_tokens",
-    "frequency_penalty", "logit_bias", "min_p", "min_tokens", "no_repeat_ngram", "presence_penalty", "regex",
-    "repetition_penalty", "stop", "suppress_tokens", "temperature", "top_k", "top_n_sigma", "top_p", "typical_p",
-    "until", "xtc",
+    "after", "all_of", "bad_words", "between", "budget", "choice", "dry", "epsilon_cutoff", "eta_cutoff",
+    "force_tokens", "frequency_penalty", "logit_bias", "min_p", "min_tokens", "no_repeat_ngram", "presence_penalty",
+    "regex", "repetition_penalty", "stop", "suppress_tokens", "temperature", "top_k", "top_n_sigma", "top_p",
+    "typical_p", "until", "xtc",
 ]  # fmt: skip
 
 

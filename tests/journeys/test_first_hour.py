@@ -187,3 +187,29 @@ for chain in (plain, plain.configure(tokenizer=model.tokenizer)):
     )
     command = ["logitloom", "generate", "Count to five.", "--max-tokens", "12"]
     assert run([*command, "--stream"], tmp_path) == run(command, tmp_path)
+
+
+def test_two_constraints_that_contradict_each_other_are_put_together(tmp_path: Path) -> None:
+    """The error says that a combinator satisfies constraints together; the page of combinators has its name."""
+    told = script(
+        """
+from logitloom import processors
+from logitloom.errors import NoLegalToken
+from logitloom.generation import Generator
+from logitloom_contrib.llama import load
+
+model = load()
+answer = "choice", {"choices": ["It is a secret", "Ask me later"]}
+polite = "bad_words", {"phrases": ["secret", "later"]}
+try:
+    Generator(model, processors.load(answer, polite), tokenizer=model.tokenizer)("Who knows it?")
+except NoLegalToken as error:
+    print("one part of a combinator" in str(error))
+polite = "bad_words", {"phrases": ["later"]}
+chain = processors.load(("all_of", {"inner": [answer, polite]}))
+(result,) = Generator(model, chain, tokenizer=model.tokenizer)("Who knows it?")
+print(result.text)
+""",
+        tmp_path,
+    )
+    assert told.strip().split("\n") == ["True", "It is a secret"]

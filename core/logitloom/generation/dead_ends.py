@@ -103,6 +103,11 @@ def no_legal_token(
     guiding = [repr(link.label) for link in chain.links if link.declared("stage") == "guidance"]
     if others:
         by = f"Processors {', '.join(others)} and {label!r} contradict each other: together they left"
+        if all(link.is_constraint for link in chain.links[: at + 1] if not link.effect.keeps_last):
+            remedy = (
+                "Put them into one part of a combinator, whose text satisfies all of them, loosen one of them, or let "
+                "the row end there."
+            )
     elif label is None and hard and (early or guiding):
         keeping, allowing = ", ".join(early or guiding), [repr(chain.labels[index]) for index in hard]
         allow = "allows" if len(allowing) == 1 else "allow"

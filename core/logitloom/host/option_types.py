@@ -15,6 +15,7 @@ __all__ = ["BuiltInName", "BuiltInOptions"]
 BuiltInName = Literal[
     "adaptive_p",
     "after",
+    "all_of",
     "alternating_codebooks",
     "bad_words",
     "bad_words_ids",

@@ -1,8 +1,8 @@
-"""Combinators: any processor after, until or between strings, or for a number of tokens.
+"""Combinators: any processor after, until or between strings, or for a number of tokens, and several together.
 
 A combination of constraints is an exact constraint. A combinator is a processor. The functions of this package make
 combinators; a chain loads one by its name, like any other processor (``"after"``, ``"until"``, ``"between"``,
-``"budget"``). Combinators can be nested.
+``"budget"``, ``"all_of"``). Combinators can be nested.
 
 Example:
     >>> from logitloom import processors
@@ -15,6 +15,7 @@ Example:
 from __future__ import annotations
 
 from logitloom_plugins.combinators.after import After, after
+from logitloom_plugins.combinators.all_of import AllOf, all_of
 from logitloom_plugins.combinators.between import Between, between
 from logitloom_plugins.combinators.budget import TokenBudget, budget
 from logitloom_plugins.combinators.combinator import Combinator, CombinatorState
@@ -25,6 +26,7 @@ from logitloom_plugins.combinators.until import Until, until
 
 __all__ = [
     "After",
+    "AllOf",
     "Between",
     "Combinator",
     "CombinatorState",
@@ -36,6 +38,7 @@ __all__ = [
     "TokenBudget",
     "Until",
     "after",
+    "all_of",
     "between",
     "budget",
     "until",

@@ -39,6 +39,11 @@ class TestAfter(_OverAB):
     cases = {"choice": {"trigger": "b", "inner": ["choice", {"choices": ["aa", "ab1"]}]}}
 
 
+class TestAllOf(_OverAB):
+    processor = "all_of"
+    cases = {"regex": {"inner": [["regex", {"pattern": "[ab1]{2,4}"}], ["regex", {"pattern": "[ab]*1[ab]*"}]]}}
+
+
 class TestBetween(_OverAB):
     processor = "between"
     cases = {"regex": {"open": "a", "close": "b", "inner": ["regex", {"pattern": "1{1,3}"}]}}

@@ -22,6 +22,7 @@ from tests.contrib.engines.vllm.conftest import engine_of, one, params_of
 
 COMBINATORS = {
     "after": ("inner", {"trigger": "a"}),
+    "all_of": ("inner", {}),
     "between": ("inner", {"open": "a", "close": "b"}),
     "budget": ("then", {"n": 2}),
     "thinking": ("then", {"open": "a", "close": "b", "begin": "outside"}),
@@ -155,7 +156,7 @@ def text_options() -> list[tuple[str, str]]:
 
 #: What else a processor needs to be made.
 REST = {
-    "after": {"trigger": "a", "inner": []}, "between": {"open": "a", "close": "b"}, "budget": {"n": 1},
+    "after": {"trigger": "a", "inner": []}, "all_of": {}, "between": {"open": "a", "close": "b"}, "budget": {"n": 1},
     "choice": {}, "tool_call": {}, "until": {"trigger": "a", "inner": []}, "thinking": {}, "json": {},
 }  # fmt: skip
 

@@ -633,6 +633,7 @@ def test_what_is_blocked_of_others_has_none(entry):
 
 NESTED = {
     "after": {"trigger": "a", "inner": ["top_k", {"k": 2}]},
+    "all_of": {"inner": [["top_k", {"k": 2}], "json"]},
     "between": {"open": "a", "close": "b", "inner": {"use": "top_k", "options": {"k": 2}}},
     "budget": {"n": 3, "then": [{"use": "top_k", "options": {"k": 2}}]},
     "until": {"trigger": "a", "inner": [], "then": ["top_k", {"k": 2}]},

@@ -602,3 +602,23 @@ def test_a_marker_that_would_fill_the_memory_is_refused(required: bool) -> None:
     options = {"open": "<" + "a" * 9_000, "required": required}
     with pytest.raises(OptionError, match=r"has 9001 bytes, and texts of at most 8192 are possible there"):
         processors.load(("thinking", options))
+
+
+@pytest.mark.parametrize(("pattern", "ends"), [(r"[0-9]+(\.[0-9])?", False), (r"[0-9]+\.?", True)])
+def test_a_stop_string_comes_only_where_the_other_constraints_may_end(pattern: str, ends: bool) -> None:
+    both = [["regex", {"pattern": pattern}], ["stop", {"strings": ["."]}]]
+    made: Any = processors.load(("all_of", {"inner": both}), tokenizer=WORDS)["all_of"].constraint(WORDS, WORDS.size)
+    state = made.advance(made.start(), SPELLED[b"1"])
+    assert made.may_end(state)
+    assert (SPELLED[b"."] in made.allowed(state)) == ends
+    if ends:
+        after = made.advance(state, SPELLED[b"."])
+        assert made.may_end(after)
+        assert not len(made.allowed(after).listed(WORDS.size))
+
+
+def test_constraints_together_have_no_dead_ends() -> None:
+    both = [["choice", {"choices": ["ab", "xyz", "x"]}], ["bad_words", {"phrases": ["b", "z"]}]]
+    assert allowed(("all_of", {"inner": both}), b"", b"x") == [{b"x"}, {0}]
+    with pytest.raises(OptionError, match="Give the processors that a text satisfies"):
+        processors.load(("all_of", {"inner": []}))

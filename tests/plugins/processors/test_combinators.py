@@ -19,6 +19,7 @@ JSON_TAG = {"type": "tag", "begin": "<", "content": {"type": "json_schema", "jso
 
 #: Every way to write what is inside.
 SPECS: dict[str, tuple[str, dict[str, Any]]] = {
+    "together": ("all_of", {"inner": [DIGITS, ["bad_words", {"phrases": ["00"]}], ["top_p", {"p": 0.9}]]}),
     "pair": ("after", {"trigger": "ab", "inner": DIGITS}),
     "name": ("after", {"trigger": ["ab", "Z"], "inner": "json"}),
     "table": ("until", {"trigger": ".com", "inner": {"use": "min_p", "options": {"p": 0.1}}, "then": DIGITS}),

@@ -45,6 +45,7 @@ TOOLS = [{"name": "look", "parameters": {"type": "object", "properties": {}, "ad
 #: Constraints over ``BYTES``, each with a text after which some tokens are forbidden.
 CONSTRAINTS: dict[str, tuple[dict[str, Any], str]] = {
     "after": ({"trigger": "<", "inner": INNER}, "x<a"),
+    "all_of": ({"inner": [INNER, ["bad_words", {"phrases": ["ab"]}]]}, "a"),
     "bad_words": ({"phrases": ["a", "bc"]}, "b"),
     "between": ({"open": "<", "close": ">", "inner": INNER}, "<a"),
     "budget": ({"n": 1, "inner": INNER, "text": "!"}, "a"),

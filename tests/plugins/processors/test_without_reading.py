@@ -60,6 +60,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
     "whisper_no_speech": ("whisper_no_speech", {"token": 7, "eos": 0}),
     "whisper_timestamps": ("whisper_timestamps", {"no_timestamps": 17, "eos": 16}),
     "after": ("after", {"trigger": "ab", "inner": INNER}),
+    "all_of": ("all_of", {"inner": INNER}),
     "until": ("until", {"trigger": "ab", "inner": INNER}),
     "between": ("between", {"open": "a", "close": "b", "inner": INNER}),
     "budget": ("budget", {"n": 2, "inner": INNER}),
@@ -68,7 +69,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
 
 #: Who reads arrays on the host, and why. The list only gets shorter.
 WAITS: dict[str, str] = {
-    **dict.fromkeys(("after", "between", "budget", "thinking", "until"), "looks for its strings on the host"),
+    **dict.fromkeys(("after", "all_of", "between", "budget", "thinking", "until"), "looks for its strings on the host"),
     "contrastive": "runs a model, whose adapter decides where its logits are",
     "dola": "runs layers of a model, whose adapter decides where its logits are",
     "grammar": "rows of states on the host, fed with tokens of the host",

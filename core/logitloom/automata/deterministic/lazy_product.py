@@ -147,6 +147,7 @@ class IntersectedAutomaton(_LazyProduct):
 
     def __init__(self, automata: Sequence[ByteAutomaton], subject: str = "automata of this intersection") -> None:
         super().__init__(automata)
+        self._ends_texts = any(map(_ends_texts, automata))
         classes = self.byte_classes()
         self._column: list[int] = list(range(256)) if classes is None else classes.tolist()
         self._bytes = list({column: byte for byte, column in enumerate(self._column)}.values())
@@ -317,7 +318,9 @@ class IntersectedAutomaton(_LazyProduct):
             if after is None:
                 return None
             reached.append(after)
-        return tuple(reached)
+        found = tuple(reached)
+        # Where one text must end, all end.
+        return None if self._ends_texts and self.must_end(found) and not self.accepts(found) else found
 
     def accepts(self, state: State) -> bool:
         """Whether all automata accept."""
@@ -390,6 +393,13 @@ class _CountingIntersection(IntersectedAutomaton):
         """The states of all automata after a token border, if acceptance is reachable from them; else ``None``."""
         after = self._bordered(_parts(state))
         return after if after is not None and self._can_end(after) else None
+
+
+def _ends_texts(automaton: ByteAutomaton) -> bool:
+    """Whether some state of an automaton may be one in which the text must end."""
+    if type(automaton) is DenseAutomaton:
+        return bool(automaton.closing.any())
+    return type(automaton).must_end is not ByteAutomaton.must_end
 
 
 def _parts(state: State) -> States:
