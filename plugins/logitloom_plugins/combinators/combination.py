@@ -36,10 +36,11 @@ __all__ = ["Combination"]
 #: By position in a string the length of a part that is written as a special token, and the ids of such tokens.
 Tags = dict[int, tuple[int, tuple[int, ...]]]
 
-_NO_IDS: Final = nothing().ids
-#: Tokens, the distinct states after them, and per token the index of its state.
+#: Tokens, distinct states, and per token the index of the state after it.
 TokensByState = tuple[NDArray[np.int32], list[States], NDArray[np.intp]]
 
+_NO_IDS: Final = nothing().ids
+_NOWHERE: Final[States] = frozenset()
 #: If at most this many tokens complete a string, or begin with the rest of one, they are read one by one. Otherwise one
 #: walk of all tokens finds them.
 _FEW_CROSSING: Final = 512
@@ -578,9 +579,12 @@ class Combination(Constraint):
         if not len(ids):
             return _grouped({})
         walked, states, which = self._lifted_crossing(strings).successors(Crossing(config))
-        crossed = [self._ended(after.crossed) for after in states]  # type: ignore[attr-defined]
-        kept = np.array([bool(readings) for readings in crossed], dtype=bool).take(which)
-        return ids[walked[kept]], crossed, which[kept]
+        crossed = [after.crossed for after in states]  # type: ignore[attr-defined]
+        ended, number = {readings: self._ended(readings) for readings in set(crossed)}, dict[States, int]()
+        at = np.array([number.setdefault(ended[readings], len(number)) for readings in crossed], dtype=np.intp)
+        which = at.take(which)
+        kept = which != number.get(_NOWHERE, -1)
+        return ids[walked[kept]], [*number], which[kept]
 
     def _lift_crossing(self, strings: tuple[tuple[bytes, ...], bool]) -> LiftedAutomaton:
         return lift(CrossingAutomaton(self._automaton), _begun_words(self.vocabulary, *strings))
