@@ -164,7 +164,7 @@ class IntersectedAutomaton(_LazyProduct):
             self._search(_MOST_STEPS)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_known": {}}
+        return {name: value for name, value in self.__dict__.items() if name != "_whole"} | {"_known": {}}
 
     def completion(self, state: State) -> bytes | None:
         """A shortest text, if the automata have whole tables and few pairs of states together. Else the completion of
@@ -188,14 +188,26 @@ class IntersectedAutomaton(_LazyProduct):
     def _common_completion(self, parts: States) -> bytes | None:
         if self._has_borders:
             return None
-        for automaton, part in zip(self.automata, parts, strict=True):
+        for number, (automaton, part) in enumerate(zip(self.automata, parts, strict=True)):
             text = automaton.completion(part)
-            reached: States | None = parts
-            for byte in text or b"":
-                reached = None if reached is None else self._stepped(reached, byte)
-            if text is not None and reached is not None and self.accepts(reached):
+            if text is not None and self._is_accepted(text, parts, number):
                 return text
         return None
+
+    def _is_accepted(self, text: bytes, parts: States, number: int) -> bool:
+        """Whether all automata accept a text that is the completion of one of them, which need not read it."""
+        if self._ends_texts:  # all automata read the text together
+            together: States | None = parts
+            for byte in text:
+                together = None if together is None else self._stepped(together, byte)
+            return together is not None and self.accepts(together)
+        for automaton, part in (pair for at, pair in enumerate(zip(self.automata, parts, strict=True)) if at != number):
+            reached: State | None = part
+            for byte in text:
+                reached = None if reached is None else automaton.step(reached, byte)
+            if reached is None or not automaton.accepts(reached):
+                return False
+        return True
 
     def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
         """The bound of the automaton whose completions complete every tuple, or of the shortest texts of a small
