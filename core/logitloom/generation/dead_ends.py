@@ -98,12 +98,12 @@ def no_legal_token(
     by = f"Processor {label!r} left" if label else "The processors of the chain together left"
     remedy = "Loosen one of its constraints, or let the row end there."
     at = chain.labels.index(label) if label else 0
-    others = [repr(link.label) for link in chain.links[:at] if not link.effect.keeps_last]
+    others = [repr(chain.labels[index]) for index in hard if index < at]
     early = [repr(link.label) for link in truncations(chain.links)]
     guiding = [repr(link.label) for link in chain.links if link.declared("stage") == "guidance"]
     if others:
         by = f"Processors {', '.join(others)} and {label!r} contradict each other: together they left"
-        if all(link.is_constraint for link in chain.links[: at + 1] if not link.effect.keeps_last):
+        if all(chain.links[index].is_constraint for index in hard if index <= at):
             remedy = (
                 "Put them into one part of a combinator, whose text satisfies all of them, loosen one of them, or let "
                 "the row end there."

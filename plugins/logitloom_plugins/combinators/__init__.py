@@ -1,4 +1,4 @@
-"""Combinators: any processor after, until or between strings, or for a number of tokens, and several together.
+"""Combinators: processors after, until or between strings, or for a number of tokens; several constraints together.
 
 A combination of constraints is an exact constraint. A combinator is a processor. The functions of this package make
 combinators; a chain loads one by its name, like any other processor (``"after"``, ``"until"``, ``"between"``,

@@ -19,9 +19,9 @@ __all__ = ["AllOf", "all_of"]
 class AllOf(Combinator):
     """A text that satisfies several constraints together.
 
-    In a chain each constraint forbids tokens by itself. Two constraints can so allow a beginning that each of them can
-    complete, but not both. Here a token is allowed if a text that satisfies all constraints can still be completed
-    after the token. Other inner processors run as in a chain.
+    In a chain each constraint forbids tokens by itself. Two constraints may allow a beginning that each of them can
+    complete, although no text satisfies both. In ``all_of`` a token is allowed if a text that satisfies all constraints
+    can still be completed after the token. Other inner processors run as in a chain.
 
     Example:
         >>> import numpy as np

@@ -417,6 +417,7 @@ class Combination(Constraint):
         return self._ending_free_text(config, part) if part.automaton is None else self._leaving(config, part)
 
     def _ending_free_text(self, config: SectionConfiguration, part: SectionAutomaton) -> TokensByState:
+        """The tokens that complete a string that ends free text, and the readings after each."""
         ids = self._completing(config, part)
         if len(ids) > _FEW_CROSSING and self._texts.every_byte:
             # One walk of all tokens reads each shared prefix only once.
@@ -506,7 +507,8 @@ class Combination(Constraint):
 
     def _of_exit(self, config: SectionConfiguration) -> TokenSet:
         textless = _NO_IDS if config.node is None else textless_ids(self.vocabulary, self.vocab_size)
-        return selected([*self.crossing(config)[0].tolist(), *self.special_tokens(config), *textless.tolist()])
+        special = np.array(self.special_tokens(config), dtype=np.int32)
+        return selected(np.concatenate([self.crossing(config)[0], special, textless]))
 
     def _writing_on(self, config: SectionConfiguration, part: SectionAutomaton) -> TokensByState:
         """The tokens that write the next part of a begun string, with what follows the string."""
