@@ -50,6 +50,17 @@ CHAINS: dict[str, list[tuple[tuple[str, dict[str, Any]], tuple[str, tuple[Any, .
         "eta_cutoff": [("eta_cutoff", "epsilon", 3e-4, "Eta", "Warper")],
     }.items()
 }  # fmt: skip
+#: Keys of a watermark.
+KEYS = [654, 400, 836, 123, 340, 443, 597, 160, 57, 29, 590, 639, 13, 715, 468, 990, 966, 226, 324, 585]
+CHAINS |= {
+    "watermark_greenlist": [(("watermark_greenlist", {}), ("WatermarkLogitsProcessor", (WIDTH, "cpu")))],
+    "watermark_synthid": [
+        (
+            ("watermark_synthid", {"keys": KEYS}),
+            ("SynthIDTextWatermarkLogitsProcessor", (5, KEYS, 2**16, 0, 1024, "cpu")),
+        )
+    ],
+}
 
 
 class OurStep:

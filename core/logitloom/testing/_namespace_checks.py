@@ -119,6 +119,9 @@ def _argsort(b: Backend) -> Compared:
         for host in (_rounded(b, X, dtype), _rounded(b, wide, dtype)):
             found = b.xp.argsort(b.asarray(host, dtype), axis=-1, stable=True)
             yield f"argsort({dtype}, axis=-1, stable=True)", found, np.argsort(host, axis=-1, kind="stable")
+    for integers in (I, J, np.tile(I, (1, 20)), EMPTY.astype(np.int32)):
+        found = b.xp.argsort(b.asarray(integers), axis=-1, stable=True)
+        yield "argsort(int32, axis=-1, stable=True)", found, np.argsort(integers, axis=-1, kind="stable")
 
 
 def _sort(b: Backend) -> Compared:

@@ -272,6 +272,11 @@ class _Namespace(ModuleType):
     @staticmethod
     def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
         """Indices that sort the values; in a descending sort, too, equal values keep their order."""
+        if x.dtype == np.int32 and axis == -1 and not descending:
+            # The stable sort of NumPy takes four times as long as a sort of the numbers together with their indices.
+            together = x.astype(np.int64) << 32 | np.arange(x.shape[-1])
+            together.sort(axis=-1)
+            return together & 0xFFFFFFFF
         if not descending:
             return np.argsort(x, axis=axis, stable=stable or None)
         last = x.shape[axis] - 1

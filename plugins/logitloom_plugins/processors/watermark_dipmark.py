@@ -81,7 +81,7 @@ class WatermarkDipmark(Processor):
         # Tokens whose probability rounds to 0 keep their logits.
         possible = p > 0
         factor = xp.where(possible, kept / xp.where(possible, p, xp.ones_like(p)), xp.ones_like(p))
-        factor = backend.gather(factor, xp.argsort(order, axis=-1, stable=True))
+        factor = backend.gather(factor, xp.argsort(backend.cast(order, "int32"), axis=-1, stable=True))
         left = factor > 0
         added = xp.log(xp.where(left, factor, xp.ones_like(factor)))
         out = in_dtype_of(logits, backend, logits + added)

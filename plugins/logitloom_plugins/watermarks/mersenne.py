@@ -29,11 +29,22 @@ def first_of_permutation(seed: int, size: int, count: int) -> Ints:
         >>> sorted(first_of_permutation(1, 5, 5).tolist())
         [0, 1, 2, 3, 4]
     """
-    targets = _exchanges(seed, size, count).tolist()
-    order = list(range(size))
-    for i, j in enumerate(targets):
-        order[i], order[j] = order[j], order[i]
-    return np.asarray(order[:count], dtype=np.int64)
+    targets, indices = _exchanges(seed, size, count), np.arange(count, dtype=np.int64)
+    # An element comes to its place from the target of the exchange there. Unless an earlier exchange had the same
+    # target, this is the element that began at the target; else it is the element of that earlier exchange's own place.
+    together = np.sort(targets << 32 | indices)
+    at, by = together >> 32, together & 0xFFFFFFFF
+    again = at[1:] == at[:-1]
+    earlier = np.full(count, -1, dtype=np.int64)
+    earlier[by[1:][again]] = by[:-1][again]
+    # The last exchange that puts an element at an index, before the turn of the index, tells where it comes from.
+    last = np.append(~again, True) & (at < count)
+    source = indices.copy()
+    source[at[last]] = by[last]
+    source = np.where(targets == indices, np.where(earlier < 0, indices, earlier), source)
+    while not np.array_equal(source, further := source[source]):
+        source = further
+    return np.where(earlier < 0, targets, source[earlier])
 
 
 def stands_among_first(seed: int, size: int, count: int, element: int) -> bool:
