@@ -285,9 +285,22 @@ class ByteAutomaton(ABC):
         """
         return False
 
+    @property
+    def forces_ends(self) -> bool:
+        """Whether :meth:`must_end` may be true in some state; by default if it is defined."""
+        return type(self).must_end is not ByteAutomaton.must_end
+
     def token_border(self, state: State) -> State | None:
         """The state after the last byte of a token, for automata that count tokens; ``None`` if it may not end here."""
         return state
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether :meth:`token_border` may return another state than the given one; by default if it is defined.
+
+        The allowed tokens are then found by the state after each of them, and completions are not asked for.
+        """
+        return type(self).token_border is not ByteAutomaton.token_border
 
     def text_end(self, state: State) -> TextEnd:
         """Whether the text is over in this state, and how many bytes at its end do not belong to it."""
@@ -301,6 +314,15 @@ class ByteAutomaton(ABC):
         texts can be complete in time.
         """
         return None
+
+    def completions_of(self, state: State) -> Sequence[bytes]:
+        """Several texts like :meth:`completion`, of which the one with the fewest tokens counts.
+
+        After the first bytes of one of them, the rest is among the completions of the new state. By default the
+        completion alone.
+        """
+        text = self.completion(state)
+        return () if text is None else (text,)
 
     def completion_bytes(self) -> frozenset[int] | None:
         """The bytes of which the completions of all states are made; ``None`` if a state has none, or if unknown."""

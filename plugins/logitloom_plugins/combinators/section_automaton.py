@@ -120,6 +120,9 @@ class CombinedAutomaton(ByteAutomaton):
 
     def __init__(self, parts: Sequence[SectionAutomaton], *, decided: bool = False, first: int = 0) -> None:
         self.parts, self.decided, self.first = tuple(parts), decided, first
+        self._counts_tokens = any(map(_counts_tokens, self.parts))
+        #: Per section the shortest known text from its start; found when a completion is first asked for.
+        self._texts: list[bytes | None] | None = None
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -163,6 +166,20 @@ class CombinedAutomaton(ByteAutomaton):
     def token_border(self, state: State) -> States | None:
         return frozenset(found for config in _configs(state) for found in self.at_border(config)) or None
 
+    @property
+    def counts_tokens(self) -> bool:
+        return self._counts_tokens
+
+    def completion(self, state: State) -> bytes | None:
+        return _shortest(self.completions_of(state))
+
+    def completions_of(self, state: State) -> Sequence[bytes]:
+        if self.decided:  # the text of one reading may end the section of another one before
+            return ()
+        if self._texts is None:
+            self._texts = self._shortest_texts()
+        return [*dict.fromkeys(text for config in _configs(state) for text in self._completions(config, self._texts))]
+
     def text_end(self, state: State) -> TextEnd:
         return max((self._text_end(config) for config in _configs(state)), key=lambda end: (end.finished, end.hold))
 
@@ -190,6 +207,66 @@ class CombinedAutomaton(ByteAutomaton):
                 columns.append(np.arange(256) == byte)
         columns.append(np.arange(256) // 64 == 2)
         return common_classes(columns)
+
+    # --- completions ----------------------------------------------------------------------------------------------
+
+    def _shortest_texts(self) -> list[bytes | None]:
+        """Per section the shortest text from its start that the completions of inner constraints give."""
+        found: list[bytes | None] = [None] * len(self.parts)
+        starts = [[*self.enter(section)] for section in range(len(self.parts))]
+        changed = True
+        while changed:  # a text only becomes shorter
+            changed = False
+            for section in reversed(range(len(self.parts))):
+                known = found[section]
+                texts = (text for config in starts[section] for text in self._completions(config, found))
+                found[section] = _shortest(texts if known is None else (known, *texts))
+                changed |= found[section] != known
+        return found
+
+    def _completions(self, config: SectionConfiguration, texts: Sequence[bytes | None]) -> Iterator[bytes]:
+        """The rest of the inner text, a string that ends the section, and the text of the section that follows."""
+        part = self.parts[config.section]
+        if self.may_end(config):
+            yield b""
+        elif config.exit >= 0:
+            yield from self._onward(part, config.node, [(config.exit, config.written)], texts)
+        elif part.automaton is None and part.matcher is not None and config.node is not None:
+            # Of free text the matcher alone knows which strings have begun.
+            yield from self._onward(part, config.node, part.matcher.rests(config.node), texts)
+        else:
+            for inner in (b"",) if part.automaton is None else part.automaton.completions_of(config.state):
+                yield from self._after_inner(part, config.node, inner, texts)
+
+    def _after_inner(
+        self, part: SectionAutomaton, node: TriggerMatcher.Node | None, inner: bytes, texts: Sequence[bytes | None]
+    ) -> Iterator[bytes]:
+        """The shortest text that begins with the rest of an inner text."""
+        if part.may_end:
+            yield inner
+            return
+        if part.matcher is not None and node is not None:
+            for byte in inner:
+                node, done = part.matcher.step(node, byte)
+                if done >= 0:
+                    return
+        whole = [(exit, 0) for exit, first in enumerate(part.at_start) if not first]
+        onward = [text for following in part.follows if (text := texts[following]) is not None]
+        shortest = _shortest((*onward, *self._onward(part, node, whole, texts)))
+        if shortest is not None:
+            yield inner + shortest
+
+    def _onward(
+        self, part: SectionAutomaton, node: TriggerMatcher.Node | None, begun: Iterable[tuple[int, int]],
+        texts: Sequence[bytes | None],
+    ) -> Iterator[bytes]:  # fmt: skip
+        """The rests of strings that end a section, each with the text of the section that follows."""
+        for exit, written in begun:
+            text, following = part.exits[exit]
+            rest = texts[following]
+            found = part.matcher is None or node is None or part.matcher.finds(node, exit, written)
+            if found and rest is not None:
+                yield text[written:] + rest
 
     # --- configurations -------------------------------------------------------------------------------------------
 
@@ -386,3 +463,14 @@ def _crossing(state: State) -> Crossing:
 
 def _configs(state: State) -> States:
     return state  # type: ignore[return-value]
+
+
+def _counts_tokens(part: SectionAutomaton) -> bool:
+    """Whether a token border may change a configuration of a section. Free text without tokens is left at once."""
+    counts = bool(part.budget) or (part.budget == 0 and part.restricts)
+    return counts or (part.automaton is not None and (part.automaton.counts_tokens or part.automaton.forces_ends))
+
+
+def _shortest(texts: Iterable[bytes]) -> bytes | None:
+    """The shortest text, of equally long ones the first in the order of bytes."""
+    return min(texts, key=lambda text: (len(text), text), default=None)

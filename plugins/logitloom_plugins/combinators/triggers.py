@@ -131,6 +131,15 @@ class TriggerMatcher:
             after = (next(text[n:] for n in range(len(text) + 1) if text[n:] in self._prefixes), False)
         return after, max(done, key=lambda i: len(self.strings[i]), default=-1)
 
+    def finds(self, node: Node, number: int, written: int) -> bool:
+        """Whether the rest of a string, of which ``written`` bytes have come, is read with no other string before."""
+        *before, last = self.strings[number][written:]
+        for byte in before:
+            node, done = self.step(node, byte)
+            if done >= 0:
+                return False
+        return self.step(node, last)[1] == number
+
     def rests(self, node: Node) -> list[tuple[int, int]]:
         """The strings that have a prefix at the end of a node's text: their numbers, and the lengths of the prefixes.
 

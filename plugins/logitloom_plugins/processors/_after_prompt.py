@@ -104,7 +104,7 @@ class _Both(_MustEnd, _Borders):
     """A rest and then a text of an automaton that says where a text must end and looks at the borders of tokens."""
 
 
-#: By whether the inner automaton defines ``must_end``, and ``token_border``.
+#: By whether the inner automaton forces ends, and whether it counts tokens.
 _KINDS = {(False, False): _RestThenText, (True, False): _MustEnd, (False, True): _Borders, (True, True): _Both}
 
 
@@ -133,8 +133,7 @@ class AfterPrompt(Constraint):
         self.restricts, self.ends_texts = inner.restricts, inner.ends_texts
         automaton = inner.automaton()
         assert automaton is not None
-        kind, base = type(automaton), ByteAutomaton
-        composed = _KINDS[kind.must_end is not base.must_end, kind.token_border is not base.token_border]
+        composed = _KINDS[automaton.forces_ends, automaton.counts_tokens]
         self._begin = lift(composed(automaton), self.vocabulary, self.vocab_size)
 
     @property

@@ -179,6 +179,77 @@ def test_masks_of_combinations_beside_constraints_equal_brute_force(seed: int) -
     check_masks(node)
 
 
+def together(draw: random.Random) -> Node:
+    """A combination, and another one or a constraint, that are satisfied together."""
+
+    def combined() -> Node:
+        node = drawn(draw, 1, texts=False)
+        return node if node[0] in ("after", "until", "between") else combined()
+
+    other = draw.choice([combined(), ("bad_words", tuple(draw.choice(PHRASES))), ("regex", "[ab1;]{3,9}")])
+    return ("both", *draw.sample([combined(), other], 2))
+
+
+@pytest.mark.parametrize("part", first(2, range(12)))
+@pytest.mark.long
+def test_combinations_that_are_satisfied_together_end_within_the_least_tokens(part: int) -> None:
+    made = 0
+    for seed in range(25 * part, 25 * part + 25):
+        draw = random.Random(seed)
+        node = together(draw)
+        constraint = combination(node, PAIRS)
+        if constraint is None:
+            continue
+        made += 1
+        state, tokens = constraint.start(), list[int]()
+        for left in range(draw.randrange(_TOKENS), -1, -1):
+            least = constraint.least_tokens(state)
+            assert least is not None, (node, tokens)
+            if left:
+                listed = choices(constraint, state)
+                if not listed:
+                    break
+                tokens.append(draw.choice(listed))
+                state = constraint.advance(state, tokens[-1])
+        while not constraint.may_end(state):
+            least -= 1
+            ids, needed = constraint.least_after(state)
+            fitting = ids[needed <= least].tolist()
+            assert fitting, (node, tokens, least)
+            tokens.append(draw.choice(fitting))
+            state = constraint.advance(state, tokens[-1])
+        texts = [PAIRS.token_bytes[token] for token in tokens]
+        assert accepts(node, texts), (seed, node, texts)
+    assert made > 12
+
+
+@pytest.mark.parametrize("part", first(1, range(6)))
+@pytest.mark.long
+def test_the_completion_of_a_combination_is_accepted(part: int) -> None:
+    told = 0
+    for seed in range(40 * part, 40 * part + 40):
+        draw = random.Random(seed)
+        constraint = combination(drawn(draw, 2), PAIRS)
+        automaton = None if constraint is None else constraint.automaton()
+        if constraint is None or automaton is None or automaton.counts_tokens:
+            continue
+        state = constraint.start()
+        for _ in range(_TOKENS):
+            text = automaton.completion(state)
+            assert text is not None
+            reached: Any = state
+            for byte in text:
+                reached = automaton.step(reached, byte)
+                assert reached is not None, (seed, state, text)
+            assert automaton.accepts(reached), (seed, state, text)
+            told += len(text) > 0
+            listed = choices(constraint, state)
+            if not listed:
+                break
+            state = constraint.advance(state, draw.choice(listed))
+    assert told > 20
+
+
 def check_masks(node: Node) -> None:
     """A token is allowed exactly if some sequence of tokens completes the text."""
     constraint = combination(node, FEW)

@@ -127,6 +127,11 @@ class DenseAutomaton(ByteAutomaton):
         """Whether the state is closing."""
         return bool(self.closing[state])  # type: ignore[call-overload]
 
+    @property
+    def forces_ends(self) -> bool:
+        """Whether there are closing states."""
+        return bool(self.closing.any())
+
     def text_end(self, state: State) -> TextEnd:
         """Whether the state is closing, and the entry of ``hold``."""
         if self.hold is None:

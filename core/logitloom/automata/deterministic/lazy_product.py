@@ -21,7 +21,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import product
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +39,13 @@ __all__ = ["IntersectedAutomaton", "UnionAutomaton", "common_classes"]
 #: The largest number of transitions that the search visits at construction, which takes about a second, and later.
 _MOST_STEPS: Final = 600_000
 _MOST_STEPS_LATER: Final = 20_000
-#: To decide about a state, the completions of at most this number of reachable states are tried.
+#: To decide about a state, the completions of at most this number of reachable states are tried, and of a completion
+#: that some automata do not read to its end the states before this number of bytes.
 _FEW_TRIED: Final = 64
+_FEW_BYTES: Final = 16
 #: A product of whole tables is a whole table up to this number of tuples.
 _MOST_TUPLES: Final = 8192
-#: Number of states for which the product remembers whether an accepting state can be reached.
+#: Number of states for which the product remembers whether an accepting state can be reached, and texts.
 _REMEMBERED: Final = 1 << 16
 
 States = tuple[State, ...]
@@ -135,44 +137,57 @@ class IntersectedAutomaton(_LazyProduct):
         (True, True)
     """
 
-    #: Whether an automaton counts tokens.
-    _has_borders: ClassVar[bool] = False
     #: The index of an automaton whose completions complete every tuple of states; ``None`` if none is known.
     completing: int | None
 
-    def __new__(cls, automata: Sequence[ByteAutomaton] = (), subject: str = "") -> IntersectedAutomaton:
-        """An object of the subclass for automata that count tokens, if one of the automata does."""
-        counts = any(type(automaton).token_border is not ByteAutomaton.token_border for automaton in automata)
-        return object.__new__(_CountingIntersection if counts else cls)
-
     def __init__(self, automata: Sequence[ByteAutomaton], subject: str = "automata of this intersection") -> None:
         super().__init__(automata)
-        self._ends_texts = any(map(_ends_texts, automata))
+        self._has_borders = any(automaton.counts_tokens for automaton in automata)
+        self._forces_ends = any(automaton.forces_ends for automaton in automata)
         classes = self.byte_classes()
         self._column: list[int] = list(range(256)) if classes is None else classes.tolist()
         self._bytes = list({column: byte for byte, column in enumerate(self._column)}.values())
         #: Per tuple that the search visited, whether it can be completed. Later results are cached in ``_known``.
         self._found: dict[States, bool] = {}
         self._known: dict[States, bool] = {}
+        #: Per tuple the results of :meth:`_common_texts` and :meth:`_nearby`.
+        self._common: dict[States, tuple[bytes, ...]] = {}
+        self._next: dict[States, tuple[int | None, bool]] = {}
         self._subject = subject
         #: Whether the whole product was searched, or is too large for it.
         self._searched = self._too_large = False
         start = tuple(automaton.start() for automaton in automata)
-        decides = not self._has_borders and self._common_completion(start) is not None
-        self.completing = self._completing_one() if decides else None
+        self.completing = None
+        if not self._has_borders and self._common_texts(start):
+            self.completing = self._completing_one()
         if self._has_borders or not (self.completing is not None or self._decided(start)):
             self._search(_MOST_STEPS)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_whole"} | {"_known": {}}
+        return {name: value for name, value in self.__dict__.items() if name != "_whole"} | {
+            "_known": {},
+            "_common": {},
+            "_next": {},
+        }
+
+    def completions_of(self, state: State) -> Sequence[bytes]:
+        """A shortest text, if the automata have whole tables and few pairs of states together, or the completion of the
+        automaton whose completions complete every tuple. Else the texts that are found with the completions of all.
+        """
+        states = _parts(state)
+        if self._has_borders:
+            return ()
+        if self.completing is not None:
+            text = self.automata[self.completing].completion(states[self.completing])
+        elif (whole := self._whole) is not None:
+            text = whole.completion(states)
+        else:
+            return self._texts_from(states)
+        return () if text is None else (text,)
 
     def completion(self, state: State) -> bytes | None:
-        """A shortest text, if the automata have whole tables and few pairs of states together. Else the completion of
-        one automaton that all other automata accept, too; ``None`` if there is none.
-        """
-        if self.completing is None and (whole := self._whole) is not None:
-            return whole.completion(_parts(state))
-        return self._common_completion(_parts(state))
+        """The shortest of the :meth:`completions_of`."""
+        return min(self.completions_of(state), key=lambda text: (len(text), text), default=None)
 
     @cached_property
     def _whole(self) -> _WholeProduct | None:
@@ -185,29 +200,117 @@ class IntersectedAutomaton(_LazyProduct):
         except BudgetExceeded:
             return None
 
-    def _common_completion(self, parts: States) -> bytes | None:
-        if self._has_borders:
-            return None
-        for number, (automaton, part) in enumerate(zip(self.automata, parts, strict=True)):
-            text = automaton.completion(part)
-            if text is not None and self._is_accepted(text, parts, number):
-                return text
+    def _texts_from(self, states: States) -> tuple[bytes, ...]:
+        """The common texts of a tuple; if there are none, a byte and the texts of the tuple after it."""
+        written = bytearray()
+        while not (texts := self._common_texts(states)):
+            byte, _ = self._nearby(states)
+            after = None if byte is None else self._stepped(states, byte)
+            if byte is None or after is None or len(written) >= _FEW_TRIED:
+                return ()
+            written.append(byte)
+            states = after
+        return tuple(bytes(written) + text for text in texts)
+
+    def _common_texts(self, states: States) -> tuple[bytes, ...]:
+        """Texts that all automata accept: completions of one automaton, or of several in turn.
+
+        After some bytes of such a text the rest is a common text of the new tuple.
+        """
+        known = self._common.get(states)
+        if known is None:
+            found = dict[bytes, None]()
+            for number, (automaton, part) in enumerate(zip(self.automata, states, strict=True)):
+                for text in automaton.completions_of(part):
+                    accepted = self._is_accepted(text, states, number)
+                    whole = text if accepted else None if accepted is None else self._in_turn(text, states, number)
+                    if whole is not None:
+                        found[whole] = None
+            self._common = {} if len(self._common) >= _REMEMBERED else self._common
+            known = self._common[states] = tuple(found)
+        return known
+
+    def _is_accepted(self, text: bytes, states: States, number: int) -> bool | None:
+        """Whether all automata accept a completion of one of them, which need not read it; ``None`` if one of the
+        others does not read it.
+        """
+        accepted = True
+        for at, (automaton, part) in enumerate(zip(self.automata, states, strict=True)):
+            if at == number:
+                continue
+            for length, byte in enumerate(text, 1):
+                after = automaton.step(part, byte)
+                if after is None or (self._forces_ends and length < len(text) and automaton.must_end(after)):
+                    return None
+                part = after
+            accepted &= automaton.accepts(part)
+        return accepted
+
+    def _in_turn(self, text: bytes, states: States, number: int) -> bytes | None:
+        """A completion of one automaton, and then those of the next ones, each at the state to which the text leads."""
+        written, count = b"", len(self.automata)
+        for at in (*range(number + 1, count), *range(number), None):
+            way = [states, *self._along(text, states)]
+            if len(way) <= len(text):
+                return None
+            written, states = written + text, way[-1]
+            if self.accepts(states):
+                return written
+            more = None if at is None else self.automata[at].completion(states[at])
+            if more is None:
+                return None
+            text = more
         return None
 
-    def _is_accepted(self, text: bytes, parts: States, number: int) -> bool:
-        """Whether all automata accept a text that is the completion of one of them, which need not read it."""
-        if self._ends_texts:  # all automata read the text together
-            together: States | None = parts
-            for byte in text:
-                together = None if together is None else self._stepped(together, byte)
-            return together is not None and self.accepts(together)
-        for automaton, part in (pair for at, pair in enumerate(zip(self.automata, parts, strict=True)) if at != number):
-            reached: State | None = part
-            for byte in text:
-                reached = None if reached is None else automaton.step(reached, byte)
-            if reached is None or not automaton.accepts(reached):
-                return False
-        return True
+    def _nearby(self, states: States) -> tuple[int | None, bool]:
+        """The byte after which common texts are near, and whether there certainly is none.
+
+        The bytes on the way differ once from completions of the automata, and then more often. Where the others read
+        much of a completion, the bytes differ late.
+        """
+        known = self._next.get(states)
+        if known is None:
+            self._next = {} if len(self._next) >= _REMEMBERED else self._next
+            known = self._next[states] = self._find_nearby(states)
+        return known
+
+    def _find_nearby(self, states: States) -> tuple[int | None, bool]:
+        reached, level, tried = {states}, [(states, b"")], 0
+        while level:
+            further = list[tuple[States, bytes]]()
+            for state, written in level:
+                for at, before in self._read_of_completions(state):
+                    for byte in self._bytes:
+                        after = self._stepped(at, byte)
+                        if after is None or after in reached:
+                            continue
+                        way = written + before + bytes((byte,))
+                        if self._common_texts(after):
+                            return way[0], False
+                        tried += 1
+                        if tried >= _FEW_TRIED:
+                            return None, False
+                        reached.add(after)
+                        further.append((after, way))
+            level = further
+        return None, True
+
+    def _read_of_completions(self, states: States) -> list[tuple[States, bytes]]:
+        """A tuple with an empty text, and before it the last tuples and texts that are read of the completions."""
+        found = list[tuple[States, bytes]]()
+        for automaton, part in zip(self.automata, states, strict=True):
+            text = automaton.completion(part) or b""
+            way = [*enumerate(self._along(text, states), 1)][-_FEW_BYTES:]
+            found += [(reached, text[:length]) for length, reached in reversed(way)]
+        return [*found, (states, b"")]
+
+    def _along(self, text: bytes, states: States) -> Iterator[States]:
+        """The tuples after each byte of a text, as far as all automata read it."""
+        for byte in text:
+            after = self._stepped(states, byte)
+            if after is None:
+                return
+            yield (states := after)
 
     def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
         """The bound of the automaton whose completions complete every tuple, or of the shortest texts of a small
@@ -230,21 +333,11 @@ class IntersectedAutomaton(_LazyProduct):
         return narrow[0]
 
     def _decided(self, states: States) -> bool | None:
-        """Whether a tuple can be completed, according to the completions of this tuple and of the tuples after it;
-        ``None`` if a few tuples do not decide.
-        """
-        reached, queue = {states}, [states]
-        for state in queue:
-            if self._common_completion(state) is not None:
-                return True
-            for byte in self._bytes:
-                after = self._stepped(state, byte)
-                if after is not None and after not in reached:
-                    reached.add(after)
-                    queue.append(after)
-            if len(queue) > _FEW_TRIED:
-                return None
-        return False
+        """Whether a tuple can be completed; ``None`` if completions do not tell."""
+        if self._common_texts(states):
+            return True
+        byte, is_dead = self._nearby(states)
+        return True if byte is not None else False if is_dead else None
 
     def _search(self, most_steps: int) -> None:
         """Find the completable tuples: visit all reachable ones, then search backwards from the accepting ones."""
@@ -332,7 +425,7 @@ class IntersectedAutomaton(_LazyProduct):
             reached.append(after)
         found = tuple(reached)
         # Where one text must end, all end.
-        return None if self._ends_texts and self.must_end(found) and not self.accepts(found) else found
+        return None if self._forces_ends and self.must_end(found) and not self.accepts(found) else found
 
     def accepts(self, state: State) -> bool:
         """Whether all automata accept."""
@@ -345,6 +438,23 @@ class IntersectedAutomaton(_LazyProduct):
     def must_end(self, state: State) -> bool:
         """Whether the text must end in one of the automata."""
         return any(automaton.must_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True))
+
+    @property
+    def forces_ends(self) -> bool:
+        """Whether one of the automata does."""
+        return self._forces_ends
+
+    def token_border(self, state: State) -> State | None:
+        """The states of all automata after a token border, if acceptance is reachable from them; else ``None``."""
+        if not self._has_borders:
+            return state
+        after = self._bordered(_parts(state))
+        return after if after is not None and self._can_end(after) else None
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether one of the automata does."""
+        return self._has_borders
 
     def _bordered(self, states: States) -> States | None:
         reached = []
@@ -394,24 +504,6 @@ class _WholeProduct:
         left, first = self._texts.shortest
         used = {byte for size, byte in zip(left, first, strict=True) if size > 0}
         return max(left) if used <= tokens.single else None
-
-
-class _CountingIntersection(IntersectedAutomaton):
-    """An intersection with automata that count tokens."""
-
-    _has_borders = True
-
-    def token_border(self, state: State) -> State | None:
-        """The states of all automata after a token border, if acceptance is reachable from them; else ``None``."""
-        after = self._bordered(_parts(state))
-        return after if after is not None and self._can_end(after) else None
-
-
-def _ends_texts(automaton: ByteAutomaton) -> bool:
-    """Whether some state of an automaton may be one in which the text must end."""
-    if type(automaton) is DenseAutomaton:
-        return bool(automaton.closing.any())
-    return type(automaton).must_end is not ByteAutomaton.must_end
 
 
 def _parts(state: State) -> States:

@@ -115,8 +115,8 @@ class LiftedAutomaton(Constraint):
         vocabulary.check_width(self.vocab_size)
         self._trie: Trie = vocabulary_trie(vocabulary)
         #: Whether the state after a token can differ from the state after its bytes.
-        self._has_borders = type(automaton).token_border is not ByteAutomaton.token_border
-        self._must_end = type(automaton).must_end is not ByteAutomaton.must_end
+        self._has_borders = automaton.counts_tokens
+        self._must_end = automaton.forces_ends
         self.ends_texts = type(automaton).text_end is not ByteAutomaton.text_end
         if not self._has_text():
             raise VocabularyError(self._no_text_message())
@@ -218,15 +218,15 @@ class LiftedAutomaton(Constraint):
     def least_tokens(self, state: State) -> int | None:
         """An upper bound on the least number of tokens to an accepting state: the tokens of a short text.
 
-        The text is the automaton's ``completion``, or else one shortest in bytes; if the automaton looks at the borders
-        of tokens, each of its bytes is a token. ``None`` if a bounded search finds no accepting state.
+        The text is that of the automaton's ``completions_of`` which needs fewest, or else one shortest in bytes; if the
+        automaton counts tokens, each of its bytes is a token. ``None`` if a bounded search finds no accepting state.
         """
         if self.may_end(state):
             return 0
         known = self.memory.least.get(state, UNKNOWN)
         if known == UNKNOWN:
-            text = self._automaton.completion(state)
-            known = None if text is None else self._fewest_tokens(text)
+            texts = () if self._has_borders else self._automaton.completions_of(state)
+            known = min((n for text in texts if (n := self._fewest_tokens(text)) is not None), default=None)
             if known is None:
                 text = self._shortest(state)
                 if text is not None:
@@ -562,8 +562,8 @@ class LiftedAutomaton(Constraint):
 
     def _is_completed(self, state: State) -> bool:
         """Whether tokens write the completion that the automaton tells."""
-        text = None if self._has_borders else self._automaton.completion(state)
-        return text is not None and self._fewest_tokens(text) is not None
+        texts = () if self._has_borders else self._automaton.completions_of(state)
+        return any(self._fewest_tokens(text) is not None for text in texts)
 
     def _finds_end(self, state: State) -> bool:
         text, visited = self._search(state)
