@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.constraints import ByteAutomaton, Constraint, State, TokenSet, lift
+from logitloom.constraints import UNKNOWN, ByteAutomaton, Constraint, State, TokenSet, lift
 from logitloom.host.hookspecs import TextEnd
 
 __all__ = ["AfterPrompt", "AnyBytes", "Rest"]
@@ -135,6 +135,7 @@ class AfterPrompt(Constraint):
         assert automaton is not None
         composed = _KINDS[automaton.forces_ends, automaton.counts_tokens]
         self._begin = lift(composed(automaton), self.vocabulary, self.vocab_size)
+        self._after_rest = self.memory.remembering("tokens after a rest", self._find_after_rest)
 
     @property
     def fingerprint(self) -> bytes:
@@ -170,20 +171,31 @@ class AfterPrompt(Constraint):
         return super().forced(state) if isinstance(state, Rest) else self.inner.forced(state)
 
     def least_tokens(self, state: State) -> int | None:
-        """As the inner constraint says, the tokens of the rest included."""
-        return self._of(state).least_tokens(state)
+        """As the inner constraint says; before it, one token more than after the best token of the rest."""
+        if not isinstance(state, Rest):
+            return self.inner.least_tokens(state)
+        least = int(self._after_rest(state)[1].min(initial=UNKNOWN))
+        return None if least >= UNKNOWN else least + 1
 
     def least_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """As the inner constraint says, the tokens of the rest included."""
-        return self._of(state).least_after(state)
+        return self._after_rest(state) if isinstance(state, Rest) else self.inner.least_after(state)
+
+    def _find_after_rest(self, state: Rest) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        # Each token leads to a shorter rest, or into the inner text, so the numbers are those of the inner constraint.
+        ids, states, which = self._begin.successors(state)
+        each = (self.least_tokens(after) for after in states)
+        least = np.array([UNKNOWN if found is None else found for found in each], dtype=np.int32)
+        order = ids.argsort()
+        return ids[order], least.take(which[order])
 
     def allowed_within(self, state: State, most: int) -> TokenSet | None:
-        """As the inner constraint says, the tokens of the rest included."""
-        return self._of(state).allowed_within(state, most)
+        """As the inner constraint says; ``None`` before it."""
+        return None if isinstance(state, Rest) else self.inner.allowed_within(state, most)
 
     def most_after(self, state: State) -> int:
-        """As the inner constraint says, the tokens of the rest included."""
-        return self._of(state).most_after(state)
+        """As the inner constraint says; unknown before it."""
+        return UNKNOWN if isinstance(state, Rest) else self.inner.most_after(state)
 
     def finish(self, state: State) -> State:
         """As the inner constraint says."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, Vocabulary, load_backend, processors
-from logitloom.errors import GenerationError
+from logitloom.errors import GenerationError, LogitloomError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, continuous, heal
 from logitloom.generation.candidates import load as load_candidates
 from logitloom.generation.healing import removed_tokens
@@ -255,6 +255,52 @@ def test_the_least_number_of_tokens_counts_tokens_that_span_the_end() -> None:
     made = generator(("regex", {"pattern": "ab"}), max_tokens=2)
     (found,) = made([[BOS, 2]])
     assert (found.tokens, found.text, found.finish) == (tuple(ids_of(WORDS, b"aab")), "ab", "eos")
+
+
+#: Combinators with a text that must be written: where it ends, what may be inside, and what follows.
+COMBINED: list[Any] = [
+    ("until", {"trigger": "bb", "inner": ["regex", {"pattern": "(ab)+"}], "required": True}),
+    ("between", {"open": "aab", "close": "bb", "inner": ["choice", {"choices": ["a", "ab"]}], "required": True}),
+    ("after", {"trigger": "ba", "inner": ["regex", {"pattern": "b{2}a?"}], "required": True}),
+    ("budget", {"n": 2, "inner": ["regex", {"pattern": "(ab)+"}], "text": "ba", "end": True}),
+    (
+        "all_of",
+        {"inner": [["after", {"trigger": "ba", "inner": [], "required": True}], ["regex", {"pattern": "a.*b"}]]},
+    ),
+]
+
+
+def is_enough(chain: Any, context: Context, limit: int) -> bool:
+    try:
+        chain.init_state(context.with_fields(max_new_tokens=limit))
+    except LogitloomError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("spec", COMBINED, ids=[name for name, _ in COMBINED])
+@pytest.mark.parametrize("prompt", PROMPTS[:3])
+@pytest.mark.parametrize("more", range(3))
+def test_texts_of_combinators_are_complete_within_the_limit(spec: Any, prompt: list[int], more: int) -> None:
+    healed = heal(processors.load(spec, tokenizer=WORDS), [prompt])
+    logits = np.zeros((1, WORDS.size), dtype=np.float32)
+    context = Context.start(logits, vocabulary=WORDS, prompt=healed.prompts)
+    least = next(n for n in range(1, 20) if is_enough(healed.chain, context, n))
+    dice = np.random.default_rng(more)
+    for _ in range(10):
+        given = context.with_fields(max_new_tokens=least + more)
+        state, tokens = healed.chain.init_state(given), list[int]()
+        while True:
+            found, state = healed.chain.process(logits.copy(), state, given)
+            allowed = np.flatnonzero(np.isfinite(found[0]))
+            assert len(allowed), tokens
+            token = int(dice.choice(allowed))
+            if token == EOS:
+                break
+            tokens.append(token)
+            given = given.accept([[token]])
+        assert len(tokens) < least + more
+        assert WORDS.text_bytes(tokens).startswith(healed.texts[0])
 
 
 @pytest.mark.parametrize("inner", [[], [[]], ()])
