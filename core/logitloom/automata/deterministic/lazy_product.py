@@ -3,10 +3,10 @@
 A state of a product is a tuple of states. In a union every state can be completed, because one of its components can.
 In an intersection some states are dead ends, which cannot be completed. An intersection has no dead ends if all
 automata but one accept in every state, as automata of banned phrases do, and always read the bytes in the completions
-of the remaining automaton. Otherwise a state can be completed if all automata accept the completion of one of the
-automata, taken at this state or at a state a few bytes later. If no completion decides, one search of the whole product
-does. An automaton whose states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for
-this search. A set of positions can be completed exactly if one of its positions can. So the search visits tuples of
+of the remaining automaton. Otherwise a state can be completed if all automata have a common text
+(:mod:`~logitloom.automata.deterministic.common_texts`). If none is found, one search of the whole product decides. An
+automaton whose states are sets of positions (:class:`~logitloom.automata.LazyDfa`) has too many states for this
+search. A set of positions can be completed exactly if one of its positions can. So the search visits tuples of
 positions; their number is at most the product of the patterns' lengths. See
 :meth:`~logitloom.constraints.ByteAutomaton.alternatives`.
 
@@ -26,10 +26,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.automata.compilation_budget import Budget, BudgetTracker
+from logitloom.automata.compilation_budget import BudgetTracker
+from logitloom.automata.deterministic.common_texts import CommonTexts, States
 from logitloom.automata.deterministic.dense import DenseAutomaton
-from logitloom.automata.deterministic.dfa import Dfa
-from logitloom.automata.deterministic.product import product as product_of
+from logitloom.automata.deterministic.whole_product import WholeProduct
 from logitloom.contract import ByteAutomaton, State, TextTokens
 from logitloom.errors import BudgetExceeded, OptionError
 from logitloom.host.hookspecs import TextEnd
@@ -39,16 +39,8 @@ __all__ = ["IntersectedAutomaton", "UnionAutomaton", "common_classes"]
 #: The largest number of transitions that the search visits at construction, which takes about a second, and later.
 _MOST_STEPS: Final = 600_000
 _MOST_STEPS_LATER: Final = 20_000
-#: To decide about a state, the completions of at most this number of reachable states are tried, and of a completion
-#: that some automata do not read to its end the states before this number of bytes.
-_FEW_TRIED: Final = 64
-_FEW_BYTES: Final = 16
-#: A product of whole tables is a whole table up to this number of tuples.
-_MOST_TUPLES: Final = 8192
-#: Number of states for which the product remembers whether an accepting state can be reached, and texts.
+#: Number of states for which the product remembers whether an accepting state can be reached.
 _REMEMBERED: Final = 1 << 16
-
-States = tuple[State, ...]
 
 
 def common_classes(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
@@ -150,25 +142,23 @@ class IntersectedAutomaton(_LazyProduct):
         #: Per tuple that the search visited, whether it can be completed. Later results are cached in ``_known``.
         self._found: dict[States, bool] = {}
         self._known: dict[States, bool] = {}
-        #: Per tuple the results of :meth:`_common_texts` and :meth:`_nearby`.
-        self._common: dict[States, tuple[bytes, ...]] = {}
-        self._next: dict[States, tuple[int | None, bool]] = {}
         self._subject = subject
         #: Whether the whole product was searched, or is too large for it.
         self._searched = self._too_large = False
         start = tuple(automaton.start() for automaton in automata)
         self.completing = None
-        if not self._has_borders and self._common_texts(start):
+        if not self._has_borders and self._texts.common(start):
             self.completing = self._completing_one()
         if self._has_borders or not (self.completing is not None or self._decided(start)):
             self._search(_MOST_STEPS)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_whole"} | {
-            "_known": {},
-            "_common": {},
-            "_next": {},
-        }
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_whole", "_texts")}
+        return kept | {"_known": {}}
+
+    @cached_property
+    def _texts(self) -> CommonTexts:
+        return CommonTexts(self.automata, self._stepped, self._bytes)
 
     def completions_of(self, state: State) -> Sequence[bytes]:
         """A shortest text, if the automata have whole tables and few pairs of states together, or the completion of the
@@ -182,7 +172,7 @@ class IntersectedAutomaton(_LazyProduct):
         elif (whole := self._whole) is not None:
             text = whole.completion(states)
         else:
-            return self._texts_from(states)
+            return self._texts.completions(states)
         return () if text is None else (text,)
 
     def completion(self, state: State) -> bytes | None:
@@ -190,127 +180,15 @@ class IntersectedAutomaton(_LazyProduct):
         return min(self.completions_of(state), key=lambda text: (len(text), text), default=None)
 
     @cached_property
-    def _whole(self) -> _WholeProduct | None:
+    def _whole(self) -> WholeProduct | None:
         """The product as a whole table, if it is small; ``None`` for lazy automata, and if one of them ends texts."""
         tables = [one for one in self.automata if type(one) is DenseAutomaton]
         if len(tables) < len(self.automata) or any(one.closing.any() or one.hold is not None for one in tables):
             return None
         try:
-            return _WholeProduct([one.dfa for one in tables])
+            return WholeProduct([one.dfa for one in tables])
         except BudgetExceeded:
             return None
-
-    def _texts_from(self, states: States) -> tuple[bytes, ...]:
-        """The common texts of a tuple; if there are none, a byte and the texts of the tuple after it."""
-        written = bytearray()
-        while not (texts := self._common_texts(states)):
-            byte, _ = self._nearby(states)
-            after = None if byte is None else self._stepped(states, byte)
-            if byte is None or after is None or len(written) >= _FEW_TRIED:
-                return ()
-            written.append(byte)
-            states = after
-        return tuple(bytes(written) + text for text in texts)
-
-    def _common_texts(self, states: States) -> tuple[bytes, ...]:
-        """Texts that all automata accept: completions of one automaton, or of several in turn.
-
-        After some bytes of such a text the rest is a common text of the new tuple.
-        """
-        known = self._common.get(states)
-        if known is None:
-            found = dict[bytes, None]()
-            for number, (automaton, part) in enumerate(zip(self.automata, states, strict=True)):
-                for text in automaton.completions_of(part):
-                    accepted = self._is_accepted(text, states, number)
-                    whole = text if accepted else None if accepted is None else self._in_turn(text, states, number)
-                    if whole is not None:
-                        found[whole] = None
-            self._common = {} if len(self._common) >= _REMEMBERED else self._common
-            known = self._common[states] = tuple(found)
-        return known
-
-    def _is_accepted(self, text: bytes, states: States, number: int) -> bool | None:
-        """Whether all automata accept a completion of one of them, which need not read it; ``None`` if one of the
-        others does not read it.
-        """
-        accepted = True
-        for at, (automaton, part) in enumerate(zip(self.automata, states, strict=True)):
-            if at == number:
-                continue
-            for length, byte in enumerate(text, 1):
-                after = automaton.step(part, byte)
-                if after is None or (self._forces_ends and length < len(text) and automaton.must_end(after)):
-                    return None
-                part = after
-            accepted &= automaton.accepts(part)
-        return accepted
-
-    def _in_turn(self, text: bytes, states: States, number: int) -> bytes | None:
-        """A completion of one automaton, and then those of the next ones, each at the state to which the text leads."""
-        written, count = b"", len(self.automata)
-        for at in (*range(number + 1, count), *range(number), None):
-            way = [states, *self._along(text, states)]
-            if len(way) <= len(text):
-                return None
-            written, states = written + text, way[-1]
-            if self.accepts(states):
-                return written
-            more = None if at is None else self.automata[at].completion(states[at])
-            if more is None:
-                return None
-            text = more
-        return None
-
-    def _nearby(self, states: States) -> tuple[int | None, bool]:
-        """The byte after which common texts are near, and whether there certainly is none.
-
-        The bytes on the way differ once from completions of the automata, and then more often. Where the others read
-        much of a completion, the bytes differ late.
-        """
-        known = self._next.get(states)
-        if known is None:
-            self._next = {} if len(self._next) >= _REMEMBERED else self._next
-            known = self._next[states] = self._find_nearby(states)
-        return known
-
-    def _find_nearby(self, states: States) -> tuple[int | None, bool]:
-        reached, level, tried = {states}, [(states, b"")], 0
-        while level:
-            further = list[tuple[States, bytes]]()
-            for state, written in level:
-                for at, before in self._read_of_completions(state):
-                    for byte in self._bytes:
-                        after = self._stepped(at, byte)
-                        if after is None or after in reached:
-                            continue
-                        way = written + before + bytes((byte,))
-                        if self._common_texts(after):
-                            return way[0], False
-                        tried += 1
-                        if tried >= _FEW_TRIED:
-                            return None, False
-                        reached.add(after)
-                        further.append((after, way))
-            level = further
-        return None, True
-
-    def _read_of_completions(self, states: States) -> list[tuple[States, bytes]]:
-        """A tuple with an empty text, and before it the last tuples and texts that are read of the completions."""
-        found = list[tuple[States, bytes]]()
-        for automaton, part in zip(self.automata, states, strict=True):
-            text = automaton.completion(part) or b""
-            way = [*enumerate(self._along(text, states), 1)][-_FEW_BYTES:]
-            found += [(reached, text[:length]) for length, reached in reversed(way)]
-        return [*found, (states, b"")]
-
-    def _along(self, text: bytes, states: States) -> Iterator[States]:
-        """The tuples after each byte of a text, as far as all automata read it."""
-        for byte in text:
-            after = self._stepped(states, byte)
-            if after is None:
-                return
-            yield (states := after)
 
     def completion_bound(self, tokens: TextTokens) -> Callable[[State], int | None] | None:
         """The bound of the automaton whose completions complete every tuple, or of the shortest texts of a small
@@ -334,9 +212,9 @@ class IntersectedAutomaton(_LazyProduct):
 
     def _decided(self, states: States) -> bool | None:
         """Whether a tuple can be completed; ``None`` if completions do not tell."""
-        if self._common_texts(states):
+        if self._texts.common(states):
             return True
-        byte, is_dead = self._nearby(states)
+        byte, is_dead = self._texts.nearby(states)
         return True if byte is not None else False if is_dead else None
 
     def _search(self, most_steps: int) -> None:
@@ -469,41 +347,6 @@ class IntersectedAutomaton(_LazyProduct):
         """The end according to an automaton whose text has ended; if none has ended, the end that holds most bytes."""
         found = [automaton.text_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True)]
         return max(found, key=lambda end: (end.finished, end.hold))
-
-
-class _WholeProduct:
-    """The tuples of states that are reachable in several automata together, and a shortest text from each.
-
-    Args:
-        dfas: at least two.
-
-    Raises:
-        BudgetExceeded: if there are too many tuples.
-    """
-
-    def __init__(self, dfas: Sequence[Dfa]) -> None:
-        tracker = BudgetTracker(Budget(states=_MOST_TUPLES))
-        first, *others = dfas
-        states, accepting = [np.arange(first.states)], first.accepting
-        byte_class, table, start = first.byte_class, first.next, first.start
-        for dfa in others:
-            found = product_of((byte_class, table, start), (dfa.byte_class, dfa.next, dfa.start), (True, True), tracker)
-            states = [*(each[found.first] for each in states), found.second]
-            accepting = accepting[found.first] & dfa.accepting[found.second]
-            byte_class, table, start = found.byte_class, found.next, 0
-        self._number = {each: at for at, each in enumerate(zip(*(each.tolist() for each in states), strict=True))}
-        self._texts = DenseAutomaton(Dfa(byte_class, table, accepting))
-
-    def completion(self, states: States) -> bytes | None:
-        """A shortest text; ``None`` if there is none."""
-        number = self._number.get(states)
-        return None if number is None else self._texts.completion(number)
-
-    def longest(self, tokens: TextTokens) -> int | None:
-        """The bytes of the longest of these texts; ``None`` if tokens of one byte do not write them all."""
-        left, first = self._texts.shortest
-        used = {byte for size, byte in zip(left, first, strict=True) if size > 0}
-        return max(left) if used <= tokens.single else None
 
 
 def _parts(state: State) -> States:
