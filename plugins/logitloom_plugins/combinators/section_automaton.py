@@ -467,8 +467,9 @@ def _configs(state: State) -> States:
 
 def _counts_tokens(part: SectionAutomaton) -> bool:
     """Whether a token border may change a configuration of a section. Free text without tokens is left at once."""
-    counts = bool(part.budget) or (part.budget == 0 and part.restricts)
-    return counts or (part.automaton is not None and (part.automaton.counts_tokens or part.automaton.forces_ends))
+    if part.budget is not None and (part.budget > 0 or part.restricts):
+        return True
+    return part.automaton is not None and (part.automaton.counts_tokens or part.automaton.forces_ends)
 
 
 def _shortest(texts: Iterable[bytes]) -> bytes | None:
