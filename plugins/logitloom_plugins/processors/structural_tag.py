@@ -23,7 +23,8 @@ class StructuralTag(Combinator):
 
     The formats are those of xgrammar, except the formats that name tokens or write parameters as XML. Objects have no
     members beside their ``properties``, unless the schema says otherwise. Free text between triggers ends with the
-    first occurrence of a string that may follow it.
+    first occurrence of a string that may follow it, and free text in a tag contains none of the strings that end the
+    tag. Patterns are those of the processor ``regex``, whose classes (``\\d``, ``\\w``, ``\\s``) have ASCII characters.
 
     Example:
         >>> import numpy as np

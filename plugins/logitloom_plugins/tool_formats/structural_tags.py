@@ -7,7 +7,7 @@ string. An empty string stands for a section that may begin at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from logitloom.errors import OptionError
@@ -46,6 +46,8 @@ _NAMED: Final = {bool: "true or false", int: "an integer", str: "a text", Mappin
 _START: Final = 0
 _END: Final = 1
 _MOST_SECTIONS: Final = 4096
+#: Classes such as ``\d`` have the characters of ASCII, as in ECMA-262.
+_ASCII: Final = "(?a)"
 
 
 def format_of(given: Any) -> Mapping[str, Any]:
@@ -93,7 +95,7 @@ def sections_of(given: Mapping[str, Any], style: Mapping[str, Any]) -> Sequence[
         OptionError: naming the pointer of the entry that is wrong, or that cannot be enforced.
     """
     made = _SectionBuilder(style)
-    made.nodes[_START] = _OpenSection(made.compile(given, "format", [("", _END)]), forced=True)
+    made.nodes[_START] = _OpenSection(made.compile(given, "format", [("", _END)], _TagEnd()), forced=True)
     return made.sections()
 
 
@@ -120,6 +122,23 @@ class _OpenSection:
     pointer: str = ""
 
 
+@dataclass(frozen=True)
+class _TagEnd:
+    """How a tag ends.
+
+    Attributes:
+        texts: the strings that end the tag; empty outside of tags, and if a tag may end with nothing.
+        next: these strings, as strings that may come after a format.
+    """
+
+    texts: tuple[str, ...] = ()
+    next: _Next = field(default_factory=list)
+
+    def comes_next(self, after: _Next) -> bool:
+        """Whether the strings that may come after a format are those that end the tag, and not longer ones."""
+        return after == self.next and {string for string, _ in after} == set(self.texts)
+
+
 class _SectionBuilder:
     def __init__(self, style: Mapping[str, Any]) -> None:
         self.style = style
@@ -128,31 +147,31 @@ class _SectionBuilder:
 
     # --- formats ----------------------------------------------------------------------------------------------------
 
-    def compile(self, given: Any, pointer: str, after: _Next, until: tuple[str, ...] = ()) -> _Next:
+    def compile(self, given: Any, pointer: str, after: _Next, tag: _TagEnd) -> _Next:
         """The strings that begin a format.
 
         Args:
             given: the format.
             pointer: the JSON pointer of the format.
             after: the strings that may come after the format.
-            until: the strings that end the innermost tag, if they come directly after this format.
+            tag: the end of the innermost tag, whose strings no free text in the tag contains.
         """
         kind = self._checked(given, pointer)
         if kind == "const_string":
             return self._before(given["value"], after)
         if kind == "regex":
-            return self._text(("regex", {"pattern": given["pattern"]}), after, pointer)
+            return self._text(("regex", {"pattern": _ASCII + given["pattern"]}), after, pointer)
         if kind == "grammar":
             return self._text(("grammar", {"grammar": given["grammar"], "syntax": "gbnf"}), after, pointer)
         if kind == "json_schema":
             return self._text(("json", self._json(given, pointer)), after, pointer)
         if kind == "any_text":
-            return self._any_text(given, pointer, after, until)
+            return self._any_text(given, pointer, after, tag)
         if kind == "tag":
             return self._tag(given, pointer, after)
         if kind in ("triggered_tags", "dispatch"):
             return (
-                self._triggered(given, pointer, after)
+                self._triggered(given, pointer, after, tag)
                 if kind == "triggered_tags"
                 else self._rules(given, pointer, after)
             )
@@ -161,11 +180,11 @@ class _SectionBuilder:
         if kind in ("sequence", "or"):
             parts = [(part, f"{pointer}/elements/{i}") for i, part in enumerate(given["elements"])]
             if kind == "or":
-                return [pair for part, where in parts for pair in self.compile(part, where, after, until)]
+                return [pair for part, where in parts for pair in self.compile(part, where, after, tag)]
             for part, where in parts[::-1]:
-                after, until = self.compile(part, where, after, until), ()
+                after = self.compile(part, where, after, tag)
             return after
-        return self._repeated(given, kind, f"{pointer}/content", after, until)
+        return self._repeated(given, kind, f"{pointer}/content", after, tag)
 
     def _checked(self, given: Any, pointer: str) -> str:
         """The type of a format whose entries are right."""
@@ -203,14 +222,14 @@ class _SectionBuilder:
         blanks = {} if most is None else {"whitespace": "flexible", "max_whitespace": most}
         return {"additional_properties": False, **blanks, **self.style, "schema": given["json_schema"]}
 
-    def _any_text(self, given: Mapping[str, Any], pointer: str, after: _Next, until: tuple[str, ...]) -> _Next:
+    def _any_text(self, given: Mapping[str, Any], pointer: str, after: _Next, tag: _TagEnd) -> _Next:
         excluded, most = [*given.get("excludes", ())], given.get("max_chars")
-        free = bool(until) or all(string == "" and section == _END for string, section in after)
+        free = tag.comes_next(after) or all(string == "" and section == _END for string, section in after)
         inner: list[Any] = []
         if most is not None or not free:
             count = "*" if most is None else f"{{0,{int(most)}}}"
             inner.append(("regex", {"pattern": rf"[\s\S]{count}"}))
-            excluded += until
+            excluded += tag.texts
         if excluded:
             inner.append(("bad_words", {"phrases": tuple(excluded)}))
         return self._text(inner or None, after, pointer, given.get("max_tokens"))
@@ -224,8 +243,8 @@ class _SectionBuilder:
                 f"texts; a special token is written as its text."
             )
         following = [pair for end in ends for pair in self._before(end, after)]
-        until = tuple(ends) if all(ends) else ()
-        return self._before(begin, self.compile(given["content"], f"{pointer}/content", following, until))
+        end = _TagEnd(tuple(ends) if all(ends) else (), following)
+        return self._before(begin, self.compile(given["content"], f"{pointer}/content", following, end))
 
     def _tags(self, given: Mapping[str, Any], pointer: str, after: _Next) -> list[tuple[str, _Next]]:
         """The beginnings of tags, each with the strings that may come after it."""
@@ -241,7 +260,7 @@ class _SectionBuilder:
             raise OptionError(f"{pointer}/tags of a structural tag is empty. Give at least one tag.")
         return tags
 
-    def _triggered(self, given: Mapping[str, Any], pointer: str, after: _Next) -> _Next:
+    def _triggered(self, given: Mapping[str, Any], pointer: str, after: _Next, tag: _TagEnd) -> _Next:
         free = self._reserve(pointer)
         tags = self._tags(given, pointer, after if given.get("stop_after_first") else [("", free)])
         triggers = given["triggers"]
@@ -256,7 +275,7 @@ class _SectionBuilder:
                        for pair in self._before(begin[len(trigger) :], rest)])
             for trigger in triggers
         ]  # fmt: skip
-        self._free(free, given, rules, after, pointer)
+        self._free(free, given, rules, after, pointer, () if tag.comes_next(after) else tag.texts)
         if not given.get("at_least_one"):
             return [("", free)]
         return [pair for begin, rest in tags for pair in self._before(begin, rest)]
@@ -268,16 +287,17 @@ class _SectionBuilder:
         for i, rule in enumerate(given["rules"]):
             if not isinstance(rule, Sequence) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
                 raise OptionError(f"{pointer}/rules/{i} of a structural tag is {rule!r:.100}. Give [text, format].")
-            rules.append((rule[0], self.compile(rule[1], f"{pointer}/rules/{i}/1", following)))
+            rules.append((rule[0], self.compile(rule[1], f"{pointer}/rules/{i}/1", following, _TagEnd())))
         self._free(free, given, rules, after, pointer)
         return [("", free)]
 
     def _free(
-        self, number: int, given: Mapping[str, Any], rules: list[tuple[str, _Next]], after: _Next, pointer: str
-    ) -> None:
-        """Free text in which strings begin something."""
+        self, number: int, given: Mapping[str, Any], rules: list[tuple[str, _Next]], after: _Next, pointer: str,
+        more: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        """Free text in which strings begin something, and which contains none of ``more``."""
         begun = [(string, self.choice(rest)) for string, rest in rules if rest]
-        excluded = tuple(given.get("excludes", ()))
+        excluded = (*given.get("excludes", ()), *more)
         inner = [("bad_words", {"phrases": excluded})] if excluded else None
         self.nodes[number] = _OpenSection([*begun, *after], inner, pointer=pointer)
 
@@ -290,9 +310,7 @@ class _SectionBuilder:
         self.nodes[again] = _OpenSection(begins, forced=True)
         return begins if given.get("at_least_one") else [*begins, *after]
 
-    def _repeated(
-        self, given: Mapping[str, Any], kind: str, pointer: str, after: _Next, until: tuple[str, ...]
-    ) -> _Next:
+    def _repeated(self, given: Mapping[str, Any], kind: str, pointer: str, after: _Next, tag: _TagEnd) -> _Next:
         least, most = {"optional": (0, 1), "star": (0, -1), "plus": (1, -1)}.get(
             kind, (given.get("min", 0), given.get("max", 0))
         )
@@ -303,16 +321,15 @@ class _SectionBuilder:
         content = given["content"]
         if most == -1:
             again = self._reserve(pointer)
-            begin = self.compile(content, pointer, [("", again)])
+            begin = self.compile(content, pointer, [("", again)], tag)
             self.nodes[again] = _OpenSection([*begin, *after], forced=True)
             following: _Next = [("", again)]
         else:
             following = after
             for _ in range(most - least):
-                following = [*self.compile(content, pointer, following, until), *after]
-                until = ()
+                following = [*self.compile(content, pointer, following, tag), *after]
         for _ in range(least):
-            following, until = self.compile(content, pointer, following, until), ()
+            following = self.compile(content, pointer, following, tag)
         return following
 
     # --- nodes ------------------------------------------------------------------------------------------------------

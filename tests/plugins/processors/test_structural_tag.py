@@ -57,6 +57,12 @@ FORMATS: dict[str, dict[str, Any]] = {
     "two objects": sequence(JSON, JSON),
     "letters, then an object": sequence(LETTERS, JSON),
     "letters twice": sequence(LETTERS, LETTERS),
+    "text in a tag, then a string": tag("<", sequence(TEXT, const("ab")), ">"),
+    "texts in a tag, any number": tag("<", {"type": "star", "content": sequence(const("a"), TEXT, const("b"))}, ">"),
+    "text in a tag in a tag": tag("<o>", sequence(tag("<", TEXT, ">"), const("x")), "</o>"),
+    "a choice in a tag": tag("<", {"type": "or", "elements": [sequence(TEXT, const("b")), const("x")]}, ">"),
+    "triggers in a tag, then a string": tag("<o>", sequence(TRIGGERED, const("ab")), "</o>"),
+    "digits and letters": {"type": "regex", "pattern": r"\d|\w{2}"},
     "a pattern that may go on": tag("<", {"type": "regex", "pattern": "[a>]+"}, ">"),
     "triggers": TRIGGERED,
     "at least one": {**TRIGGERED, "at_least_one": True},
@@ -85,6 +91,12 @@ PARTS = [
     "a", "b", "ab", "x", "<", ">", "<f=a>", "<f=b>", "</f>", ",", "<o>", "</o>", "<t>", "</t>", "<f>", "<g>", "<f=",
     '{"a": 1}', '{"a":12}', '{"a"', "{}", "é", "",
 ]  # fmt: skip
+#: Texts that random parts hardly ever are.
+MORE = {
+    "1", "\u0967", "\u0967a", "éa", "_1", "<aab>", "<a>ab>", "<abab>", "<aab>x>", "<b>", "<ab>", "<abab>ab>", "<acbab>",
+    "<x>", "<>b>", "<o><a>x</o>", "<o></o>x</o>", "<o><</o>>x</o>", "<o>xab</o>", "<o><f=b>x</f>ab</o>",
+    "<o>a</o>ab</o>",
+}  # fmt: skip
 
 
 class EveryToken(StructuralTag):
@@ -137,7 +149,7 @@ def test_texts_are_accepted_as_xgrammar_accepts_them(label: str) -> None:
 
     draw, ours = random.Random(label), constraint(label)
     texts = {"".join(draw.choices(PARTS, k=draw.randrange(7))) for _ in range(300)}
-    texts |= {walked(ours, draw) for _ in range(30)}
+    texts |= {walked(ours, draw) for _ in range(30)} | MORE
     found = {text: (accepts(ours, text), theirs(text)) for text in texts}
     assert {text: pair for text, pair in found.items() if pair[0] != pair[1]} == {}
     assert any(pair[0] for pair in found.values())
