@@ -466,7 +466,7 @@ def _configs(state: State) -> States:
 
 
 def _counts_tokens(part: SectionAutomaton) -> bool:
-    """Whether a token border may change a configuration of a section. Free text without tokens is left at once."""
+    """Whether a token border may change a configuration of a section. Free text with a budget of 0 is left at once."""
     if part.budget is not None and (part.budget > 0 or part.restricts):
         return True
     return part.automaton is not None and (part.automaton.counts_tokens or part.automaton.forces_ends)

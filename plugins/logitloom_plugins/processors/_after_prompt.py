@@ -83,29 +83,19 @@ class _RestThenText(ByteAutomaton):
         behind = b"" if self.inner.accepts(state.then) else self.inner.completion(state.then)
         return None if behind is None else state.text + behind
 
-
-class _MustEnd(_RestThenText):
-    """A rest and then a text of an automaton that says where a text must end. A separate class, since calls of
-    ``must_end`` in walks take time.
-    """
+    @property
+    def forces_ends(self) -> bool:
+        return self.inner.forces_ends
 
     def must_end(self, state: State) -> bool:
         return not isinstance(state, Rest) and self.inner.must_end(state)
 
-
-class _Borders(_RestThenText):
-    """A rest and then a text of an automaton that looks at the borders of tokens."""
+    @property
+    def counts_tokens(self) -> bool:
+        return self.inner.counts_tokens
 
     def token_border(self, state: State) -> State | None:
         return state if isinstance(state, Rest) else self.inner.token_border(state)
-
-
-class _Both(_MustEnd, _Borders):
-    """A rest and then a text of an automaton that says where a text must end and looks at the borders of tokens."""
-
-
-#: By whether the inner automaton forces ends, and whether it counts tokens.
-_KINDS = {(False, False): _RestThenText, (True, False): _MustEnd, (False, True): _Borders, (True, True): _Both}
 
 
 class AfterPrompt(Constraint):
@@ -133,8 +123,7 @@ class AfterPrompt(Constraint):
         self.restricts, self.ends_texts = inner.restricts, inner.ends_texts
         automaton = inner.automaton()
         assert automaton is not None
-        composed = _KINDS[automaton.forces_ends, automaton.counts_tokens]
-        self._begin = lift(composed(automaton), self.vocabulary, self.vocab_size)
+        self._begin = lift(_RestThenText(automaton), self.vocabulary, self.vocab_size)
         self._after_rest = self.memory.remembering("tokens after a rest", self._find_after_rest)
 
     @property

@@ -148,7 +148,7 @@ class WatermarkSynthid(Processor):
     def _tossed(self, grams: Ints, key: int) -> NDArray[np.bool_]:
         """The coins of hashed n-grams in the layer of a key."""
         hashed, size = _accumulated(grams, np.asarray([key])), self.table_size
-        # For a power of two the lowest bits are the remainder; a division takes most of the time of a step.
+        # For a power of two the lowest bits are the remainder; a division takes a third of the time of a step.
         entries = hashed & (size - 1) if size & (size - 1) == 0 else hashed % size
         found: NDArray[np.bool_] = self._coins[entries]
         return found

@@ -6,10 +6,12 @@ string. An empty string stands for a section that may begin at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.errors import OptionError
 from logitloom_plugins.combinators import Exit, Section, SharedInners
 
@@ -46,7 +48,7 @@ _NAMED: Final = {bool: "true or false", int: "an integer", str: "a text", Mappin
 _START: Final = 0
 _END: Final = 1
 _MOST_SECTIONS: Final = 4096
-#: Classes such as ``\d`` have the characters of ASCII, as in ECMA-262.
+#: A flag before patterns: classes (``\d``, ``\w``, ``\s``) have ASCII characters, as xgrammar's ``\d`` and ``\w`` have.
 _ASCII: Final = "(?a)"
 
 
@@ -128,7 +130,7 @@ class _TagEnd:
 
     Attributes:
         texts: the strings that end the tag; empty outside of tags, and if a tag may end with nothing.
-        next: these strings, as strings that may come after a format.
+        next: the strings that may come after the content: ``texts``, each perhaps with the text that must follow it.
     """
 
     texts: tuple[str, ...] = ()
@@ -160,6 +162,7 @@ class _SectionBuilder:
         if kind == "const_string":
             return self._before(given["value"], after)
         if kind == "regex":
+            parse_pattern(given["pattern"], re.ASCII)  # errors quote the pattern as it was given
             return self._text(("regex", {"pattern": _ASCII + given["pattern"]}), after, pointer)
         if kind == "grammar":
             return self._text(("grammar", {"grammar": given["grammar"], "syntax": "gbnf"}), after, pointer)

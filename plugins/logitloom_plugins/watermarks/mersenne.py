@@ -30,14 +30,15 @@ def first_of_permutation(seed: int, size: int, count: int) -> Ints:
         [0, 1, 2, 3, 4]
     """
     targets, indices = _exchanges(seed, size, count), np.arange(count, dtype=np.int64)
-    # An element comes to its place from the target of the exchange there. Unless an earlier exchange had the same
-    # target, this is the element that began at the target; else it is the element of that earlier exchange's own place.
+    # Exchange i puts at index i what stands at its target: the element that the target had in the beginning, or, if an
+    # earlier exchange had the same target, the element that stood at the index of the last such exchange before it.
     together = np.sort(targets << 32 | indices)
     at, by = together >> 32, together & 0xFFFFFFFF
     again = at[1:] == at[:-1]
     earlier = np.full(count, -1, dtype=np.int64)
     earlier[by[1:][again]] = by[:-1][again]
-    # The last exchange that puts an element at an index, before the turn of the index, tells where it comes from.
+    # The element at index i before exchange i came from the index of the last exchange before with the target i, and
+    # to that index in the same way.
     last = np.append(~again, True) & (at < count)
     source = indices.copy()
     source[at[last]] = by[last]

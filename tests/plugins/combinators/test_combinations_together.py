@@ -53,12 +53,12 @@ def test_texts_satisfy_each_constraint_and_end_within_the_limit(name: str) -> No
         processors.load(tuple(given), tokenizer=words).links[0].processor.constraint(words, words.size)
         for given in CASES[name]
     ]
-    least = chain["all_of"].constraint(words, words.size).least_tokens
-    start = chain["all_of"].constraint(words, words.size).start()
+    together = chain["all_of"].constraint(words, words.size)
+    least = together.least_tokens(together.start())
     short = [token for token, text in enumerate(words.token_bytes) if text and len(text) < 4 and text.isascii()]
     blank, draw = np.zeros((1, words.size), dtype=np.float32), random.Random(name)
     for more in (1, 30):
-        limit = least(start) + more
+        limit = least + more
         context, tokens = Context.start(blank, vocabulary=words, max_new_tokens=limit), list[int]()
         state = chain.init_state(context)
         while len(tokens) < limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -92,20 +93,27 @@ def finished(constraint: Constraint, draw: random.Random) -> list[int]:
     return found + shortest_end(constraint, state)
 
 
-def check_walks(seeds: range, vocabulary: Vocabulary, walks: int) -> None:
+def possible(
+    seeds: range, draw_node: Callable[[random.Random], Node], vocabulary: Vocabulary
+) -> Iterator[tuple[random.Random, Node, Constraint]]:
+    """Random combinations that some text satisfies, each with its random numbers; fails if they are few."""
     made = 0
     for seed in seeds:
         draw = random.Random(seed)
-        node = drawn(draw, 3)
+        node = draw_node(draw)
         constraint = combination(node, vocabulary)
-        if constraint is None:
-            continue
-        made += 1
+        if constraint is not None:
+            made += 1
+            yield draw, node, constraint
+    assert made > len(seeds) // 2
+
+
+def check_walks(seeds: range, vocabulary: Vocabulary, walks: int) -> None:
+    for draw, node, constraint in possible(seeds, lambda draw: drawn(draw, 3), vocabulary):
         for _ in range(walks):
             tokens = finished(constraint, draw)
             texts = [vocabulary.token_bytes[token] for token in tokens]
-            assert accepts(node, texts), (seed, node, texts)
-    assert made > len(seeds) // 2
+            assert accepts(node, texts), (node, texts)
 
 
 @pytest.mark.parametrize("part", first(2, range(10)))
@@ -193,14 +201,7 @@ def together(draw: random.Random) -> Node:
 @pytest.mark.parametrize("part", first(2, range(12)))
 @pytest.mark.long
 def test_combinations_that_are_satisfied_together_end_within_the_least_tokens(part: int) -> None:
-    made = 0
-    for seed in range(25 * part, 25 * part + 25):
-        draw = random.Random(seed)
-        node = together(draw)
-        constraint = combination(node, PAIRS)
-        if constraint is None:
-            continue
-        made += 1
+    for draw, node, constraint in possible(range(25 * part, 25 * part + 25), together, PAIRS):
         state, tokens = constraint.start(), list[int]()
         for left in range(draw.randrange(_TOKENS), -1, -1):
             least = constraint.least_tokens(state)
@@ -219,19 +220,16 @@ def test_combinations_that_are_satisfied_together_end_within_the_least_tokens(pa
             tokens.append(draw.choice(fitting))
             state = constraint.advance(state, tokens[-1])
         texts = [PAIRS.token_bytes[token] for token in tokens]
-        assert accepts(node, texts), (seed, node, texts)
-    assert made > 12
+        assert accepts(node, texts), (node, texts)
 
 
 @pytest.mark.parametrize("part", first(1, range(6)))
 @pytest.mark.long
 def test_the_completion_of_a_combination_is_accepted(part: int) -> None:
     told = 0
-    for seed in range(40 * part, 40 * part + 40):
-        draw = random.Random(seed)
-        constraint = combination(drawn(draw, 2), PAIRS)
-        automaton = None if constraint is None else constraint.automaton()
-        if constraint is None or automaton is None or automaton.counts_tokens:
+    for draw, node, constraint in possible(range(40 * part, 40 * part + 40), lambda draw: drawn(draw, 2), PAIRS):
+        automaton = constraint.automaton()
+        if automaton is None or automaton.counts_tokens:
             continue
         state = constraint.start()
         for _ in range(_TOKENS):
@@ -240,8 +238,8 @@ def test_the_completion_of_a_combination_is_accepted(part: int) -> None:
             reached: Any = state
             for byte in text:
                 reached = automaton.step(reached, byte)
-                assert reached is not None, (seed, state, text)
-            assert automaton.accepts(reached), (seed, state, text)
+                assert reached is not None, (node, state, text)
+            assert automaton.accepts(reached), (node, state, text)
             told += len(text) > 0
             listed = choices(constraint, state)
             if not listed:

@@ -11,7 +11,7 @@ import pytest
 
 from logitloom import Vocabulary, processors
 from logitloom.constraints import Constraint
-from logitloom.errors import OptionError
+from logitloom.errors import OptionError, UnsupportedPattern
 from logitloom_plugins.processors.structural_tag import StructuralTag
 
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos=[256])
@@ -221,3 +221,8 @@ def test_what_must_come_is_forced() -> None:
 def test_errors_name_the_place_and_the_remedy(given: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         processors.load(("structural_tag", {"tag": given}))
+
+
+def test_a_wrong_pattern_is_quoted_as_it_was_given() -> None:
+    with pytest.raises(UnsupportedPattern, match=r"^Pattern 'a\[' is no .* at position 1"):
+        processors.load(("structural_tag", {"tag": {**LETTERS, "pattern": "a["}}))

@@ -134,7 +134,7 @@ class IntersectedAutomaton(_LazyProduct):
 
     def __init__(self, automata: Sequence[ByteAutomaton], subject: str = "automata of this intersection") -> None:
         super().__init__(automata)
-        self._has_borders = any(automaton.counts_tokens for automaton in automata)
+        self._counts_tokens = any(automaton.counts_tokens for automaton in automata)
         self._forces_ends = any(automaton.forces_ends for automaton in automata)
         classes = self.byte_classes()
         self._column: list[int] = list(range(256)) if classes is None else classes.tolist()
@@ -147,9 +147,9 @@ class IntersectedAutomaton(_LazyProduct):
         self._searched = self._too_large = False
         start = tuple(automaton.start() for automaton in automata)
         self.completing = None
-        if not self._has_borders and self._texts.common(start):
+        if not self._counts_tokens and self._texts.common(start):
             self.completing = self._completing_one()
-        if self._has_borders or not (self.completing is not None or self._decided(start)):
+        if self._counts_tokens or not (self.completing is not None or self._decided(start)):
             self._search(_MOST_STEPS)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class IntersectedAutomaton(_LazyProduct):
         automaton whose completions complete every tuple. Else the texts that are found with the completions of all.
         """
         states = _parts(state)
-        if self._has_borders:
+        if self._counts_tokens:
             return ()
         if self.completing is not None:
             text = self.automata[self.completing].completion(states[self.completing])
@@ -230,7 +230,7 @@ class IntersectedAutomaton(_LazyProduct):
                 if after is None:
                     continue
                 # An automaton that counts tokens has other states inside a token than at the border of a token.
-                ended = self._bordered(after) if self._has_borders else after
+                ended = self._bordered(after) if self._counts_tokens else after
                 for found in {after, ended} - {None}:
                     assert found is not None
                     for part in self._split(found):
@@ -292,7 +292,7 @@ class IntersectedAutomaton(_LazyProduct):
     def step(self, state: State, byte: int) -> State | None:
         """The tuple of next states, if acceptance is reachable from it; else ``None``."""
         after = self._stepped(_parts(state), byte)
-        return after if after is not None and (self._has_borders or self._can_end(after)) else None
+        return after if after is not None and (self._counts_tokens or self._can_end(after)) else None
 
     def _stepped(self, states: States, byte: int) -> States | None:
         reached = []
@@ -311,7 +311,7 @@ class IntersectedAutomaton(_LazyProduct):
 
     def alternatives(self, state: State) -> Sequence[State]:
         """Every tuple of alternatives that can be completed."""
-        return [part for part in self._split(_parts(state)) if self._has_borders or self._can_end(part)]
+        return [part for part in self._split(_parts(state)) if self._counts_tokens or self._can_end(part)]
 
     def must_end(self, state: State) -> bool:
         """Whether the text must end in one of the automata."""
@@ -324,7 +324,7 @@ class IntersectedAutomaton(_LazyProduct):
 
     def token_border(self, state: State) -> State | None:
         """The states of all automata after a token border, if acceptance is reachable from them; else ``None``."""
-        if not self._has_borders:
+        if not self._counts_tokens:
             return state
         after = self._bordered(_parts(state))
         return after if after is not None and self._can_end(after) else None
@@ -332,7 +332,7 @@ class IntersectedAutomaton(_LazyProduct):
     @property
     def counts_tokens(self) -> bool:
         """Whether one of the automata does."""
-        return self._has_borders
+        return self._counts_tokens
 
     def _bordered(self, states: States) -> States | None:
         reached = []

@@ -115,8 +115,8 @@ class LiftedAutomaton(Constraint):
         vocabulary.check_width(self.vocab_size)
         self._trie: Trie = vocabulary_trie(vocabulary)
         #: Whether the state after a token can differ from the state after its bytes.
-        self._has_borders = automaton.counts_tokens
-        self._must_end = automaton.forces_ends
+        self._counts_tokens = automaton.counts_tokens
+        self._forces_ends = automaton.forces_ends
         self.ends_texts = type(automaton).text_end is not ByteAutomaton.text_end
         if not self._has_text():
             raise VocabularyError(self._no_text_message())
@@ -202,7 +202,7 @@ class LiftedAutomaton(Constraint):
     def advance(self, state: State, token: int) -> State | None:
         """The state after the bytes of a token and its border; ``None`` if it is not allowed."""
         text = self.vocabulary.token_bytes[token] if 0 <= token < self.vocabulary.size else b""
-        if self._must_end and self._automaton.must_end(state):
+        if self._forces_ends and self._automaton.must_end(state):
             return None
         if not text:
             return state if token in self._free_ids else None
@@ -211,7 +211,7 @@ class LiftedAutomaton(Constraint):
         if number < 0:
             return None
         reached: State | None = visited.values[number]
-        if self._has_borders:
+        if self._counts_tokens:
             reached = self._automaton.token_border(reached)
         return reached if reached is not None and self._can_end(reached) else None
 
@@ -225,12 +225,12 @@ class LiftedAutomaton(Constraint):
             return 0
         known = self.memory.least.get(state, UNKNOWN)
         if known == UNKNOWN:
-            texts = () if self._has_borders else self._automaton.completions_of(state)
+            texts = () if self._counts_tokens else self._automaton.completions_of(state)
             known = min((n for text in texts if (n := self._fewest_tokens(text)) is not None), default=None)
             if known is None:
                 text = self._shortest(state)
                 if text is not None:
-                    known = len(text) if self._has_borders else self._fewest_tokens(text)
+                    known = len(text) if self._counts_tokens else self._fewest_tokens(text)
             self.memory.note()
             self.memory.least[state] = known
         return known
@@ -242,7 +242,7 @@ class LiftedAutomaton(Constraint):
         the completion of the text can begin come first, then shorter tokens. The others have the bound of any token.
         The result depends on the state alone, not on what is remembered, nor on the kernels.
         """
-        if self._must_end and self._automaton.must_end(state):
+        if self._forces_ends and self._automaton.must_end(state):
             return super().least_after(state)
         any_token = self.most_after(state)
         if any_token < UNKNOWN:
@@ -273,7 +273,7 @@ class LiftedAutomaton(Constraint):
         always found.
         """
         near = self._near_end
-        if near is None or (self._must_end and self._automaton.must_end(state)):
+        if near is None or (self._forces_ends and self._automaton.must_end(state)):
             return None
         if most < 0:
             return TokenSet(True, _NO_IDS)
@@ -391,14 +391,14 @@ class LiftedAutomaton(Constraint):
 
     @cached_property
     def _completion_bound(self) -> Callable[[State], int | None] | None:
-        if self._has_borders:
+        if self._counts_tokens:
             return None
         near = self._near_end
         return self._automaton.completion_bound(self._text_tokens) if near is None else near.bound
 
     @cached_property
     def _near_end(self) -> NearEnd | None:
-        return None if self._has_borders else self._automaton.near_end(self._text_tokens)
+        return None if self._counts_tokens else self._automaton.near_end(self._text_tokens)
 
     @property
     def _text_tokens(self) -> TextTokens:
@@ -429,11 +429,11 @@ class LiftedAutomaton(Constraint):
         return visited
 
     def _found(self, state: State) -> TokenSet:
-        if self._must_end and self._automaton.must_end(state):
+        if self._forces_ends and self._automaton.must_end(state):
             return TokenSet(True, np.zeros(0, dtype=np.int32))
         # If all states have completions, no state has to be asked whether a text can end after it.
         always_ends = self._trie.every_byte or self.most_after(state) < UNKNOWN
-        if self._has_borders or not always_ends:
+        if self._counts_tokens or not always_ends:
             return self._found_by_walk(state)
         # The first masks are wanted soon, and most patterns have few.
         tried = len(self.memory.sets) < _FEW_SETS
@@ -506,7 +506,7 @@ class LiftedAutomaton(Constraint):
 
     def _entered(self, state: State) -> State | None:
         """The state after a token whose bytes lead to ``state``; ``None`` if it must not be entered."""
-        reached = self._automaton.token_border(state) if self._has_borders else state
+        reached = self._automaton.token_border(state) if self._counts_tokens else state
         return reached if reached is not None and self._can_end(reached) else None
 
     def _successors_of(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int64], list[State]]:
@@ -561,8 +561,8 @@ class LiftedAutomaton(Constraint):
         return known
 
     def _is_completed(self, state: State) -> bool:
-        """Whether tokens write the completion that the automaton tells."""
-        texts = () if self._has_borders else self._automaton.completions_of(state)
+        """Whether tokens write one of the completions that the automaton tells."""
+        texts = () if self._counts_tokens else self._automaton.completions_of(state)
         return any(self._fewest_tokens(text) is not None for text in texts)
 
     def _finds_end(self, state: State) -> bool:
@@ -580,7 +580,7 @@ class LiftedAutomaton(Constraint):
     @cached_property
     def _singles_write_all(self) -> bool:
         """Whether single-byte tokens write every text that tokens can write, and lead to the same states."""
-        return not self._has_borders and bool((self._trie.single[np.unique(self.vocabulary.flat_bytes)] >= 0).all())
+        return not self._counts_tokens and bool((self._trie.single[np.unique(self.vocabulary.flat_bytes)] >= 0).all())
 
     def _shortest(self, state: State) -> bytes | None:
         """A shortest text to acceptance, written with single-byte tokens; ``None`` if a bounded search finds none."""
@@ -613,7 +613,7 @@ class LiftedAutomaton(Constraint):
                 if after < 0:
                     continue
                 reached: State | None = visited.values[after]
-                if self._has_borders:
+                if self._counts_tokens:
                     reached = automaton.token_border(reached)
                 if reached is not None and reached not in before:
                     before[reached] = (origin, byte)
@@ -632,7 +632,7 @@ class LiftedAutomaton(Constraint):
             if automaton.accepts(origin) or len(queue) > _MOST_WALKED:
                 return True
             for value in self._successors_of(origin)[2]:
-                reached = automaton.token_border(value) if self._has_borders else value
+                reached = automaton.token_border(value) if self._counts_tokens else value
                 if reached is not None and reached not in seen:
                     seen[reached] = None
                     queue.append(reached)
