@@ -210,7 +210,7 @@ def run(
 
 
 def _run_pytest(recorder: _CheckRecorder) -> None:
-    with tempfile.TemporaryDirectory() as folder, _without_other_plugins():
+    with tempfile.TemporaryDirectory() as folder, _own_environment():
         # A unique name: otherwise pytest would use the module of an earlier run.
         module = Path(folder) / f"test_{Path(folder).name}.py"
         module.write_text(
@@ -233,17 +233,16 @@ def _run_pytest(recorder: _CheckRecorder) -> None:
 
 
 @contextmanager
-def _without_other_plugins() -> Iterator[None]:
-    name = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
+def _own_environment() -> Iterator[None]:
+    """Let pytest read neither the options of the caller's environment nor plug-ins that are installed for other tests."""
+    names = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        del os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"]
+        os.environ.update(before)
 
 
 class _CheckRecorder:

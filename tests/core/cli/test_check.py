@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -125,6 +126,12 @@ def test_a_false_promise_to_keep_the_order_is_told(
     assert main(["check", "flipping"]) == 1
     said = capsys.readouterr().out
     assert "test_it_keeps_what_it_declares (numpy, default)\n  The processor declares that it keeps 'order'" in said
+
+
+def test_pytest_options_of_the_environment_are_those_of_other_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-vv --numprocesses=2")
+    assert main(["check", "temperature"]) == 0
+    assert os.environ["PYTEST_ADDOPTS"] == "-vv --numprocesses=2"
 
 
 def test_json_says_the_same(mixing: str, capsys: pytest.CaptureFixture[str]) -> None:
