@@ -293,10 +293,10 @@ def test_distances_to_the_end_keep_to_the_time_of_the_thread() -> None:
 
 def test_multiples_that_are_too_large_are_refused_before_decoding_starts() -> None:
     """Members that no text has reached are compiled later, but the size of the automaton of multiples is known."""
-    schema = {"properties": {"a": {"patternProperties": {"^b": {"type": "integer", "multipleOf": 1e30}}}}}
+    schema = {"properties": {"a": {"patternProperties": {"^b": {"type": "integer", "multipleOf": 10**30 + 1}}}}}
     with pytest.raises(BudgetExceeded, match="remainders of multipleOf"):
         compile_schema(schema)
-    assert compile_schema({"properties": {"a": {"enum": [0, 2e30], "multipleOf": 1e30}}}).satisfiable
+    assert compile_schema({"properties": {"a": {"enum": [0, 2e30], "multipleOf": 10**30 + 1}}}).satisfiable
 
 
 def test_strings_up_to_a_great_length_need_not_be_counted_to_differ() -> None:

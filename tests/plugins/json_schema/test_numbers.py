@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from logitloom import Vocabulary, processors
+from logitloom.automata import Budget, BudgetTracker, minimize
 from logitloom_plugins.json_schema.folds.machine import accepts
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
+from logitloom_plugins.json_schema.values.numbers import _multiples, states_of_multiples
 
 SCHEMAS: list[dict[str, Any]] = [
     {"minimum": 0},
@@ -113,6 +116,33 @@ def test_a_number_that_is_no_integer_in_draft_4_keeps_its_fraction() -> None:
     schema = {"$schema": "http://json-schema.org/draft-04/schema#", "enum": [1.0], "not": {"type": "integer"}}
     machine = compile_schema(schema)
     assert [accepts(machine, text) for text in ("1", "1.0", "1.00")] == [False, True, True]
+
+
+FACTORS = ("1", "7", "12", "75", "1000", "3600", "4096", "86400", "1e30", "0.01", "0.07", "0.3", "2.5", "0.0625", "33.75")
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_multiples_are_read_in_the_fewest_states(factor: str) -> None:
+    """Against division: digits of multiples and of their neighbours, with zeros after the point and without."""
+    unit = Fraction(factor)
+    dfa = _multiples(unit, BudgetTracker(Budget(), "multiples"))
+    for number in [*range(120), 999, 10**6, 10**9 - 1]:
+        for value in (unit * number, unit * number + 1, unit * number + Fraction(1, 8), Fraction(number)):
+            digits = f"{value.numerator * 10**12 // value.denominator:013}"
+            whole, fraction = digits[:-12], digits[-12:].rstrip("0")
+            for text in [f"{whole}.{fraction}"] if fraction else [whole, f"{whole}.0", f"{whole}.000"]:
+                assert dfa.fullmatch(text) == (value % unit == 0), text
+    # Two more states: numbers that no digits complete, and numbers with an exponent.
+    assert dfa.states <= states_of_multiples(unit) + 2
+    if unit.denominator == 1:
+        assert minimize(dfa).states == dfa.states == states_of_multiples(unit) + 2
+
+
+def test_large_round_multiples_are_taken_within_bounds() -> None:
+    machine = compile_schema({"type": "integer", "multipleOf": 86400, "minimum": 0, "maximum": 10**10})
+    assert [accepts(machine, text) for text in ("0", "86400", "172800", "86401", "-86400", "100000051200")] == [
+        True, True, True, False, False, False,
+    ]  # fmt: skip
 
 
 def test_a_list_of_numbers_takes_states_as_its_digits_do() -> None:

@@ -27,7 +27,7 @@ from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, eval
 from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
 from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
 from logitloom_plugins.json_schema.schema.schema_document import Document, JSONValue
-from logitloom_plugins.json_schema.values.numbers import remainders
+from logitloom_plugins.json_schema.values.numbers import states_of_multiples
 from logitloom_plugins.json_schema.values.strings import string_problem
 
 __all__ = ["SchemaOptions", "compile_schema"]
@@ -225,7 +225,7 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
                     # A listed text takes a state per character. Too many are refused before decoding starts.
                     tracker.check_states(max(map(len, atom[1]), default=0), "characters of a listed text")
                 elif atom[0] == "mult" and not any(each[0] == "eq" for each in every):
-                    tracker.check_states(remainders(atom[1])[1], "remainders of multipleOf")
+                    tracker.check_states(states_of_multiples(atom[1]), "remainders of multipleOf")
                 for child in [child for part in atom[1:] if isinstance(part, tuple) for child in nodes_in(part)]:
                     if child not in parents:
                         queue.append(child)

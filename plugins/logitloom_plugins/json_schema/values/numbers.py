@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache, lru_cache
+from math import gcd
 from typing import Final, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from logitloom.automata import DEAD, Budget, BudgetTracker, Dfa, compile_pattern
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula, atoms, listed, memberships, parts_of
 from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, Output, joint, trie
 
-__all__ = ["number_automaton", "number_of", "remainders"]
+__all__ = ["number_automaton", "number_of", "states_of_multiples"]
 
 Ordered = TypeVar("Ordered", Decimal, str, int)
 Explored = TypeVar("Explored", bound=Hashable)
@@ -287,17 +288,67 @@ def _order(one: Ordered, other: Ordered) -> int:
     return int(one > other) - int(one < other)
 
 
-def remainders(factor: Fraction) -> tuple[int, int]:
-    """The least number of decimal places with which a factor can be written, and the factor in units of the last place.
+class _Division:
+    """The remainders of numbers that are divided by a factor, digit by digit.
+
+    Remainders that the same further digits complete to a multiple are alike, and one of them stands for all. ``k``
+    further digits complete a remainder ``r`` if ``-r * 10**k`` leaves a remainder below ``10**k``, which is the number
+    that these digits write. Remainders are alike if the least such ``k`` is the same and the digits are, that is, if
+    the remainders are equal modulo ``modulus / gcd(modulus, 10**k)``.
+
+    Args:
+        factor: what numbers are multiples of.
+
+    Attributes:
+        places: the least number of decimal places with which the factor can be written.
+        modulus: the factor in units of the last of these places.
+
+    References:
+        B. Alexeev, "Minimal DFA for testing divisibility", Journal of Computer and System Sciences 69(2), 2004.
+    """
+
+    def __init__(self, factor: Fraction) -> None:
+        places, power = 0, 1
+        while (power * factor).denominator != 1:
+            places, power = places + 1, power * 10
+        self.places, self.modulus = places, int(power * factor)
+        #: For 0, 1, ... further digits the power of ten and the modulus that plays a part. More digits leave the last.
+        self._further = [(1, self.modulus)]
+        power, common = 10, gcd(10, self.modulus)
+        while len(self._further) <= places or self.modulus // common != self._further[-1][1]:
+            self._further.append((power, self.modulus // common))
+            power, common = power * 10, gcd(power * 10, self.modulus)
+        self._known: dict[tuple[int, int], int] = {}
+
+    @property
+    def states(self) -> int:
+        """How many remainders are not alike: before the point, and after each number of decimal places."""
+        fewer = [min(power, self.modulus) * modulus // self.modulus for power, modulus in self._further]
+        whole = min(sum(fewer[self.places : n]) + self._further[n][1] for n in range(self.places, len(fewer)))
+        return whole + sum(fewer[: self.places + 1])
+
+    def whole(self, remainder: int) -> int:
+        """The remainder that stands for a remainder of the digits before the point."""
+        power, modulus = self._further[-1]
+        for power, modulus in self._further[self.places :]:
+            if -remainder * power % self.modulus < power:
+                break
+        return self._known.setdefault((power, remainder % modulus), remainder % self.modulus)
+
+    def fraction(self, at: int, remainder: int) -> int | None:
+        """The remainder that stands for another after some decimal places; ``None`` if no digits complete it."""
+        power, modulus = self._further[self.places - at]
+        return remainder % modulus if -remainder * power % self.modulus < power else None
+
+
+def states_of_multiples(factor: Fraction) -> int:
+    """The number of states in which the multiples of a factor are read; the least for factors without decimal places.
 
     Example:
-        >>> remainders(Fraction("2.5"))
-        (1, 25)
+        >>> [states_of_multiples(Fraction(factor)) for factor in ("7", "1000", "86400", "2.5", "1e30")]
+        [8, 5, 142, 6, 32]
     """
-    places = 0
-    while (10**places * factor).denominator != 1:
-        places += 1
-    return places, int(10**places * factor)
+    return _Division(factor).states
 
 
 def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
@@ -307,8 +358,13 @@ def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
     digits up to place ``n`` leave no remainder, and all later digits are zero. A state is the part of the number, the
     decimal places, and the remainder.
     """
-    places, modulus = remainders(factor)
-    tracker.check_states(modulus, "remainders")
+    division = _Division(factor)
+    tracker.check_states(division.states, "remainders")
+    places, modulus = division.places, division.modulus
+
+    def fraction(at: int, remainder: int) -> _Divided:
+        found = division.fraction(at, remainder)
+        return ("inexact", 0, 0) if found is None else ("fraction", at, found)
 
     def step(state: _Divided, c: str) -> _Divided | None:
         part, at, remainder = state
@@ -317,9 +373,11 @@ def _multiples(factor: Fraction, tracker: BudgetTracker) -> Dfa:
         if c == "-":
             return state if part == "whole" else None
         if c == ".":
-            return "fraction", 0, remainder
-        if part == "whole" or (part == "fraction" and at < places):
-            return part, at + (part == "fraction"), (remainder * 10 + int(c)) % modulus
+            return fraction(0, remainder)
+        if part == "whole":
+            return part, 0, division.whole(remainder * 10 + int(c))
+        if part == "fraction" and at < places:
+            return fraction(at + 1, remainder * 10 + int(c))
         return state if part != "fraction" or c == "0" else ("inexact", 0, 0)
 
     def holds(state: _Divided) -> bool:
