@@ -234,7 +234,7 @@ def _run_pytest(recorder: _CheckRecorder) -> None:
 
 @contextmanager
 def _own_environment() -> Iterator[None]:
-    """Let pytest read neither the options of the caller's environment nor plug-ins that are installed for other tests."""
+    """Let pytest read neither the options in the environment nor plug-ins that are installed for other tests."""
     names = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

@@ -118,7 +118,8 @@ def test_a_number_that_is_no_integer_in_draft_4_keeps_its_fraction() -> None:
     assert [accepts(machine, text) for text in ("1", "1.0", "1.00")] == [False, True, True]
 
 
-FACTORS = ("1", "7", "12", "75", "1000", "3600", "4096", "86400", "1e30", "0.01", "0.07", "0.3", "2.5", "0.0625", "33.75")
+WHOLE = ("1", "7", "12", "75", "1000", "3600", "4096", "86400", "1e30")
+FACTORS = (*WHOLE, "0.01", "0.07", "0.3", "2.5", "0.0625", "33.75")
 
 
 @pytest.mark.parametrize("factor", FACTORS)

@@ -329,10 +329,8 @@ class _Division:
 
     def whole(self, remainder: int) -> int:
         """The remainder that stands for a remainder of the digits before the point."""
-        power, modulus = self._further[-1]
-        for power, modulus in self._further[self.places :]:
-            if -remainder * power % self.modulus < power:
-                break
+        fewest = (each for each in self._further[self.places :] if -remainder * each[0] % self.modulus < each[0])
+        power, modulus = next(fewest, self._further[-1])
         return self._known.setdefault((power, remainder % modulus), remainder % self.modulus)
 
     def fraction(self, at: int, remainder: int) -> int | None:
