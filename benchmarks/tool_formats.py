@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from logitloom_plugins.tool_formats.builtin import rows  # noqa: E402
+from logitloom_plugins.tool_formats.builtin import tables  # noqa: E402
 from logitloom_plugins.tool_formats.tool_format import find_format  # noqa: E402
 from tests.plugins.tool_formats.chat_templates import EXPECTED, LEFT_OUT, REFUSED, chat_templates, renderer, wrong_calls  # noqa: E402
 from tests.plugins.tool_formats.parsers import MISREAD, PARSERS, compare  # noqa: E402
@@ -53,7 +53,7 @@ def main() -> None:
     """Print the rows, and write them if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=200, help="sets of tools")
-    parser.add_argument("--formats", nargs="*", default=list(rows()), help="only these formats")
+    parser.add_argument("--formats", nargs="*", default=list(tables()), help="only these formats")
     parser.add_argument("--templates", action="store_true", help="the table of chat templates instead of parsers")
     parser.add_argument("--write", action="store_true", help="write the rows into the documentation")
     given = parser.parse_args()
@@ -85,7 +85,7 @@ def template_rows(sets: int, formats: list[str]) -> Iterator[str]:
     for name in chat_templates():
         if EXPECTED.get(name) in formats:
             groups.setdefault((EXPECTED[name], name.partition(" ")[0]), []).append(name)
-    order = list(rows())
+    order = list(tables())
     for (form, source), names in sorted(groups.items(), key=lambda one: order.index(one[0][0])):
         texts = wrong = 0
         reasons: dict[str, list[str]] = {}
@@ -147,7 +147,7 @@ def with_row(page: str, line: str) -> str:
     before, _, rest = page.partition(BEGIN)
     table, _, after = rest.partition(END)
     found = {_key(old): old for old in [*table.splitlines(), line]}
-    order = list(rows())
+    order = list(tables())
     lines = sorted(found.values(), key=lambda one: (order.index(_key(one)[0]), _key(one)))
     return before + BEGIN + "\n".join(lines) + END + after
 

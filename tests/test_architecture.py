@@ -571,7 +571,7 @@ def means_a_constraint(module: str, name: str) -> bool:
 
 
 def test_classes_of_constraints_are_told_from_others():
-    assert means_a_constraint("logitloom_plugins.processors.regex", "ConstraintProcessor")
+    assert means_a_constraint("logitloom_plugins.processors.regex", "LimitedProcessor")
     assert means_a_constraint("logitloom.automata.lift.token_automaton", "TokenAutomaton")
     assert not means_a_constraint("logitloom_plugins.processors.regex", "Dfa")
 

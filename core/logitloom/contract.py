@@ -48,7 +48,7 @@ UNKNOWN: Final = 2**31 - 1
 class Ended(Enum):
     """The states of rows that go no further. The processor base adds these states; constraints never see them.
 
-    In arrays of dense states each is its value.
+    Where states are numbers (:attr:`Constraint.states`), arrays of states hold the value of the member.
     """
 
     #: After end-of-sequence.
@@ -90,9 +90,9 @@ class TokenSet(NamedTuple):
 class TokenTables(NamedTuple):
     """A finite constraint as arrays, for devices and compiled loops.
 
-    Rows are the dense states, then one finished row, then one dead row, so that ``-2`` and ``-1`` are the right rows
-    wherever negative indices count from the end. Use :meth:`total` for libraries and kernels in which negative indices
-    do not count from the end.
+    Rows are the states, which are the integers from 0 on, then one finished row, then one dead row, so that ``-2`` and
+    ``-1`` are the right rows wherever negative indices count from the end. Use :meth:`total` for libraries and kernels
+    in which negative indices do not count from the end.
 
     Attributes:
         token_class: ``[vocab_size] int32``, the column of each id. End-of-sequence ids have the last column.

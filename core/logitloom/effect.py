@@ -136,7 +136,7 @@ class Effect:
 MASK: Final = Effect("forbids", reads=("ids", "seen"))
 #: Add numbers to the logits of tokens, whatever those are.
 BIAS: Final = Effect("adds", reads=("ids", "seen"))
-#: Change the logits of tokens that the row has had, whatever other logits are.
+#: Add numbers to the logits of tokens that the row has had, whatever these logits are.
 PENALTY: Final = Effect("adds", reads=("seen",))
 #: Multiply all logits of a row by one number.
 SCALE: Final = Effect("scales", reads=(), keeps=("order",))

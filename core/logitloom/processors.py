@@ -52,7 +52,8 @@ class Description:
         summary: the first line of its documentation.
         doc: the whole of it.
         options: its options, with type, range, default and help.
-        stage, needs, branches: its declarations.
+        stage: where it runs in a chain; ``None`` if the stage depends on the options.
+        needs, branches: its declarations.
         effect: how the processor changes a row of logits; None if the effect depends on the options.
     """
 
@@ -60,7 +61,7 @@ class Description:
     summary: str
     doc: str
     options: tuple[opts.Option, ...]
-    stage: str
+    stage: str | None
     needs: frozenset[str]
     branches: int
     effect: Effect | None
@@ -90,11 +91,16 @@ def describe(name: str) -> Description:
         summary=doc.partition("\n")[0],
         doc=doc,
         options=opts.declared(plugin),
-        stage=declaration(plugin, "stage"),
+        stage=_declared_by_class(plugin, "stage"),
         needs=frozenset(declaration(plugin, "needs")),
         branches=declaration(plugin, "branches"),
-        effect=None if isinstance(getattr(plugin, "effect", None), property) else declaration(plugin, "effect"),
+        effect=_declared_by_class(plugin, "effect"),
     )
+
+
+def _declared_by_class(plugin: Any, name: str) -> Any:
+    """A declaration of a processor; ``None`` if it depends on the options, and on loaded processors alone is known."""
+    return None if isinstance(getattr(plugin, name, None), property) else declaration(plugin, name)
 
 
 def load(

@@ -98,16 +98,17 @@ class StateMemory:
 
         Args:
             name: of the table.
-            find: a function of states, or of other hashable values. ``None`` is no result.
+            find: a function of states, or of other hashable values.
         """
         table: dict[Key, Result] = self.table(name)
 
         def remembered(key: Key) -> Result:
-            known = table.get(key)
-            if known is None:
-                known = find(key)
-                self.note(known)
-                table[key] = known
-            return known
+            try:
+                return table[key]
+            except KeyError:
+                found = find(key)
+            self.note(found)
+            table[key] = found
+            return found
 
         return remembered

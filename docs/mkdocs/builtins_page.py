@@ -60,7 +60,7 @@ def render(pictures: bool = True) -> str:
         *(drawn if pictures else []),
         _table(
             ("name", "stage", "what it does"),
-            [(f"[`{d.name}`](#{d.name})", d.stage, without_roles(d.summary)) for d in described],
+            [(f"[`{d.name}`](#{d.name})", d.stage or "of its options", without_roles(d.summary)) for d in described],
         ),
         *[_section(told, pictures) for told in described],
         counterparts.table(),
@@ -80,7 +80,7 @@ def _renamed(told: Description) -> Description:
 
 
 def _section(told: Description, pictures: bool) -> str:
-    facts = [f"stage `{told.stage}`"]
+    facts = [f"stage `{told.stage}`" if told.stage else "the stage depends on the options"]
     facts += [f"needs {', '.join(sorted(told.needs))}"] if told.needs else []
     facts += [f"{told.effect.writes} logits"] if told.effect else ["what it writes depends on its options"]
     facts += ["keeps the order of the tokens"] if told.effect and told.effect.keeps_order else []

@@ -192,7 +192,7 @@ COUNTERPARTS: Final[dict[str, dict[str, Counterpart]]] = {
         "mirostat": _same("mirostat_v2"),
         "smoothing_factor": _same("quadratic"),
         "temperature_last": _instead("the order of the chain"),
-        "top_a": _instead("none: `keep = p >= a * max(p) ** 2`; `min_p` and `p_less` are near"),
+        "top_a": _same("top_a"),
         "typical": _same("typical_p"),
     },
 }

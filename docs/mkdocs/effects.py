@@ -149,6 +149,7 @@ EFFECTS: Final = {
     "stop_repetition": Effect({"times": 3}, "after “no no no”", written=("no", "no", "no")),
     "suppress_tokens": Effect({"tokens": [0, 2]}, "“the” and “dog” suppressed"),
     "temperature": Effect({"temperature": 0.5}),
+    "top_a": Effect({"a": 0.5}),
     "top_h": Effect({"h": 0.5}),
     "top_k": Effect({"k": 5}),
     "top_n_sigma": Effect({"n": 1.0}),

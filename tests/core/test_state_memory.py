@@ -44,6 +44,13 @@ def test_tables_are_emptied_together_before_they_exceed_the_bound():
     assert len(other) < 10
 
 
+def test_a_result_that_is_none_is_remembered_like_any_other():
+    memory, asked = StateMemory(), []
+    find = memory.remembering("nothing", asked.append)
+    assert [find(1), find(1), find(2)] == [None, None, None]
+    assert asked == [1, 2]
+
+
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda memory: pickle.loads(pickle.dumps(memory))])
 def test_a_copy_is_empty_and_has_the_same_bound(copied):
     memory = StateMemory(most_bytes=10_000)

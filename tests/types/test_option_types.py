@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.option_types import TARGET, generated
-
-pytestmark = pytest.mark.extras
 
 
 def test_the_types_are_those_of_the_declarations() -> None:

@@ -26,6 +26,8 @@ def told(value: Any) -> str:
         line = f"{value!r:.200}".partition("\n")[0]
     except RecursionError:
         line = "nested too deeply"
+    except ValueError:  # of an integer of thousands of digits
+        line = "with a long number"
     return f"a {type(value).__name__} ({line:.80})"
 
 

@@ -41,8 +41,8 @@ SAFE: Final = frozenset(
         "eos_above", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty", "force_tokens", "forced_eos",
         "frequency_penalty", "json", "logit_bias", "min_p", "min_tokens", "no_repeat_ngram", "normalize",
         "p_less", "presence_penalty", "quadratic", "regex", "remove_invalid", "repetition_penalty", "stop",
-        "stop_repetition", "suppress_tokens", "temperature", "top_h", "top_k", "top_n_sigma", "top_p", "typical_p",
-        "xtc",
+        "stop_repetition", "suppress_tokens", "temperature", "top_a", "top_h", "top_k", "top_n_sigma", "top_p",
+        "typical_p", "xtc",
     }
 )  # fmt: skip
 

@@ -279,5 +279,5 @@ def _too_long(length: int, permissions: Permissions) -> str:
 def _shown(value: Any) -> str:
     try:
         return f"{value!r:.100}"
-    except RecursionError:
+    except (RecursionError, ValueError):  # nested too deeply; an integer of thousands of digits
         return f"a {type(value).__name__}"

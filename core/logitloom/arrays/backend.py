@@ -233,6 +233,10 @@ class Backend:
         wanted = getattr(self.xp, dtype)
         return array if array.dtype == wanted else self.xp.astype(array, wanted)
 
+    def at_least_float32(self, x: Array) -> Array:
+        """``x`` in float32; float64 stays. No decision of a processor depends on rounding to 8 bits."""
+        return x if x.dtype == self.xp.float64 else self.cast(x, "float32")
+
     def synchronize(self, *arrays: Array) -> None:
         """Wait until the arrays are computed (libraries with lazy or asynchronous execution)."""
 
@@ -501,12 +505,9 @@ class Backend:
 
     # -- helpers for the agnostic versions ------------------------------------------------------------
 
-    def _wide(self, x: Array) -> Array:
-        return x if x.dtype == self.xp.float64 else self.cast(x, "float32")
-
     def _shifted(self, x: Array) -> Array:
         """``x`` in a wide type, less the largest entry of each row, so that ``exp`` does not overflow."""
-        x = self._wide(x)
+        x = self.at_least_float32(x)
         top = self.xp.max(x, axis=-1, keepdims=True)
         return x - self.xp.where(top == NEG_INF, self._scalar(0.0, x), top)
 

@@ -239,8 +239,8 @@ class Chain:
         """Check, when the chain is bound to an engine, that the engine gives everything the processors need.
 
         Args:
-            gives: the names of :data:`logitloom.processor.NEEDS` that the engine gives, without ``"compilable"``: an
-                engine that compiles asks for :attr:`compilable` itself.
+            gives: the names of :data:`logitloom.processor.NEEDS` that the engine gives. An engine that compiles looks
+                at :attr:`compilable` itself.
             engine: its name, for the message.
             setting: how an option is given to the engine, from the label of its processor and its name, for the
                 message; default: with :meth:`configure`.

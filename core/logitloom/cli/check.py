@@ -7,7 +7,6 @@ import dataclasses
 import difflib
 import importlib.util
 import json
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from logitloom.cli.terminal import say, styled, table
 from logitloom.errors import PluginImportError, UnknownPlugin
 from logitloom.host import registry
+from logitloom.host.entry_points import normalized
 from logitloom.host.registry import PluginRecord
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def select(what: str | None) -> list[PluginRecord]:
     kind, _, name = what.rpartition("/")
     found = [r for r in records if r.name == name and kind in ("", r.kind)]
     if not found and not kind:
-        found = [r for r in records if r.distribution and _normal(r.distribution) == _normal(what)]
+        found = [r for r in records if r.distribution and normalized(r.distribution) == normalized(what)]
     if not found:
         distributions = sorted({r.distribution for r in records if r.distribution})
         near = difflib.get_close_matches(name, {*distributions, *(r.name for r in records)}, 1)
@@ -186,10 +186,6 @@ def select(what: str | None) -> list[PluginRecord]:
             f"lists the plug-ins; distributions: {', '.join(distributions)}."
         )
     return found
-
-
-def _normal(distribution: str) -> str:
-    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _told(findings: Sequence[Finding], skipped: bool = False) -> str:

@@ -73,7 +73,7 @@ def _described(name: str, as_json: bool) -> str:
             ],
         }
         return json.dumps(plain, indent=2, default=str)
-    lines = [f"{found.name}: {found.summary}", f"stage: {found.stage}"]
+    lines = [f"{found.name}: {found.summary}", f"stage: {found.stage or 'depends on the options'}"]
     if found.needs:
         lines.append(f"needs: {', '.join(sorted(found.needs))}")
     for o in found.options:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from logitloom.automata.lift.lift import LiftedAutomaton, lift
-from logitloom.constraints.constraint_processor import ConstraintProcessor
+from logitloom.constraints.constraint_processor import ConstraintProcessor, LimitedProcessor
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory
 from logitloom.constraints.stop_strings import StopStrings
@@ -38,6 +38,7 @@ __all__ = [
     "Ended",
     "Layers",
     "LiftedAutomaton",
+    "LimitedProcessor",
     "LongestTokens",
     "NearEnd",
     "Run",

@@ -10,6 +10,7 @@ Two ways of stepping, with equal results:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from logitloom.effect import MASK
 from logitloom.errors import IllegalToken, InvalidSignature, NeedsNotMet
 from logitloom.host.entry_points import PluginName
 from logitloom.host.hookspecs import TextEnd
+from logitloom.host.options import option
 from logitloom.masks.mask_row import MaskRow
 from logitloom.process_memory import ProcessLock
 from logitloom.processor import Processor
@@ -32,7 +34,7 @@ from logitloom.rows import tree as row_state
 from logitloom.rows.tree import Rows
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["ConstraintProcessor"]
+__all__ = ["ConstraintProcessor", "LimitedProcessor"]
 
 #: A batch of at least this number of rows is looked up by one compiled call.
 _MANY: Final = 6
@@ -70,8 +72,8 @@ class ConstraintProcessor(Processor):
     #: Whether only the longest token is allowed where only one text can come next; processors make it an option.
     longest_tokens: ClassVar[bool] = False
     #: Most tokens of a text, end-of-sequence included; each text is complete by then. ``None``: the limit of the loop
-    #: or engine, where it is known; 0: no limit. Processors make it an option.
-    finish_within: ClassVar[int | None] = None
+    #: or engine, where it is known; 0: no limit. An option of each :class:`LimitedProcessor`.
+    finish_within: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -318,6 +320,31 @@ class ConstraintProcessor(Processor):
         return IllegalToken(
             f"{name}: row {row} accepted a token that is not allowed in an earlier step.", row=row, rows=illegal
         )
+
+
+@dataclass(frozen=True)
+class LimitedProcessor(ConstraintProcessor):
+    """A constraint with the option ``finish_within``; derive from it where texts have to be complete.
+
+    The option is given by name alone, and comes after the options of the processor itself.
+
+    Example:
+        >>> from logitloom.automata import TokenAutomaton, compile_pattern
+        >>> @dataclass(frozen=True)
+        ... class Years(LimitedProcessor):
+        ...     first: int = 19
+        ...     def constraint(self, vocabulary, vocab_size):
+        ...         return TokenAutomaton(compile_pattern(f"({self.first}[0-9]{{2}} ?)+"), vocabulary, vocab_size)
+        >>> Years(20, finish_within=12)
+        Years(finish_within=12, first=20)
+    """
+
+    finish_within: int | None = option(
+        None,
+        help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.",
+        ge=0,
+        kw_only=True,
+    )
 
 
 def _masked(logits: Array, rows: Any, context: Context) -> Array:

@@ -110,6 +110,7 @@ class ConstraintMemory:
         constraint: the constraint.
 
     Attributes:
+        dense: whether the states are the integers from 0 on.
         finished, dead: the states after end-of-sequence and after a token that is not allowed.
     """
 

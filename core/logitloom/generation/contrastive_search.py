@@ -231,6 +231,6 @@ class _HiddenRows(ModelRows):
 def _directions(backend: Backend, hidden: Array) -> Array:
     """Hidden states ``[..., dim]`` divided by their Euclidean norms, at least float32; zero vectors stay zero."""
     xp = backend.xp
-    hidden = loop.wide(backend, hidden)
+    hidden = backend.at_least_float32(hidden)
     squares = xp.sum(hidden * hidden, axis=-1, keepdims=True)
     return hidden / xp.sqrt(xp.where(squares > 0, squares, xp.ones_like(squares)))

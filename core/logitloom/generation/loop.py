@@ -196,11 +196,6 @@ def decode(
     yield from run(batch, _SampledStep(batch, sampler))
 
 
-def wide(backend: Backend, logits: Array) -> Array:
-    """The logits as float32, unless they are float64."""
-    return logits if logits.dtype == backend.xp.float64 else backend.cast(logits, "float32")
-
-
 class DecodingStep(Protocol):
     """How a loop gives each row of a batch its next tokens."""
 
@@ -353,7 +348,7 @@ class DecodingBatch:
         logits = self.model_rows.logits
         if self.chain.guided:
             # Guidance scales differences of logits, for which half types are not precise enough.
-            logits = wide(backend, logits)
+            logits = backend.at_least_float32(logits)
         with self.naming_rows():
             processed, self.state = self.chain.process(logits, before, context)
         chosen, logprobs = choose(processed)

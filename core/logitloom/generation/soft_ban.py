@@ -213,7 +213,7 @@ class _ReturningStep:
         backend, before, context = self.batch.context.backend, self.batch.state, self.batch.accepted_context()
         logits = self.batch.model_rows.logits
         if self.batch.chain.guided:
-            logits = loop.wide(backend, logits)
+            logits = backend.at_least_float32(logits)
         with self.batch.naming_rows():
             processed, self.batch.state = self.batch.chain.process(logits, before, context)
         step = _ReturnPoint(processed, logits if self.batch.record else None, self.batch.state)

@@ -316,7 +316,7 @@ class _SpeculativeStep:
             rows = np.arange(self.batch.model_rows.branches * len(self.batch.rows)) * self.width
             index = rows + np.asarray(positions * self.batch.model_rows.branches)
             logits = self.batch.context.backend.take_rows(self.ahead, index.astype(np.int32))
-        return loop.wide(self.batch.context.backend, logits) if self.batch.chain.guided else logits
+        return self.batch.context.backend.at_least_float32(logits) if self.batch.chain.guided else logits
 
     def _judge(self, logits: Array, drafted: list[int], position: int, lengths: Array) -> Verdict:
         backend, probs = self.batch.context.backend, self.drafts.probs

@@ -49,7 +49,7 @@ def installed() -> Installed:
     seen: set[str] = set()
     for distribution in distributions():
         name, _ = name_and_version(distribution)
-        normal = re.sub(r"[-_.]+", "-", name).lower()
+        normal = normalized(name)
         if normal in seen:
             continue
         seen.add(normal)
@@ -60,6 +60,11 @@ def installed() -> Installed:
             points += legible
             damage.append((name, wrong))
     return Installed(tuple(points), tuple(damage))
+
+
+def normalized(distribution_name: str) -> str:
+    """The name of a distribution as pip compares it."""
+    return re.sub(r"[-_.]+", "-", distribution_name).lower()
 
 
 def forget() -> None:

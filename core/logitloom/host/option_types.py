@@ -63,6 +63,7 @@ BuiltInName = Literal[
     "temperature",
     "thinking",
     "tool_call",
+    "top_a",
     "top_h",
     "top_k",
     "top_n_sigma",
@@ -83,6 +84,7 @@ BuiltInName = Literal[
 class BuiltInOptions(TypedDict, total=False):
     """Every option of any of them, with the types that it has there."""
 
+    a: float
     across_prompt: bool
     additional_properties: bool
     allowed_length: int

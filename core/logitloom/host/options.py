@@ -40,6 +40,7 @@ def option(
     choices: tuple[Any, ...] | None = None,
     unit: str | None = None,
     remedy: str = "",
+    kw_only: bool | None = None,
 ) -> Value:
     """Declare an option as a field of a (frozen) dataclass.
 
@@ -50,6 +51,8 @@ def option(
         choices: the allowed values.
         unit: what the number counts, for the documentation.
         remedy: a sentence for values outside the range: what to do instead.
+        kw_only: whether the option is given by name alone, and comes after the others, for classes that others derive
+            from; default: as the dataclass says.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -60,9 +63,10 @@ def option(
     """
     metadata = {"help": help, "ge": ge, "gt": gt, "le": le, "lt": lt, "choices": choices, "unit": unit}
     metadata["remedy"] = remedy
+    by_name: Any = MISSING if kw_only is None else kw_only
     if isinstance(default, (list, dict, set)):
-        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
-    return dataclasses.field(default=default, metadata=metadata)
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata, kw_only=by_name)
+    return dataclasses.field(default=default, metadata=metadata, kw_only=by_name)
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def _declared(cls: type) -> tuple[Option, ...]:
         return ()
     hints = _type_hints(cls)
     found = []
-    for field in dataclasses.fields(cls):
+    for field in sorted(dataclasses.fields(cls), key=lambda field: field.kw_only is True):
         if not field.init:
             continue
         meta = field.metadata

@@ -27,7 +27,7 @@ from logitloom.errors import (
     UnknownPlugin,
     VocabularyError,
 )
-from logitloom.host.entry_points import entry_points_of, name_and_version
+from logitloom.host.entry_points import entry_points_of, name_and_version, normalized
 from logitloom.host.entry_points import forget as forget_entry_points
 from logitloom.host.hookspecs import INTERFACE_VERSIONS
 from logitloom.host.loading import is_interruption, rules
@@ -200,11 +200,6 @@ def _version_of(point: EntryPoint) -> str:
     return name_and_version(point.dist)[1] if point.dist is not None else ""
 
 
-def _normal(distribution_name: str) -> str:
-    """The name of a distribution as pip compares it."""
-    return re.sub(r"[-_.]+", "-", distribution_name).lower()
-
-
 def _blocked_names(block: Iterable[str]) -> set[str]:
     from_environment = os.environ.get(BLOCK_VARIABLE, "").split(",")
     return {name.strip() for name in (*block, *rules().block, *from_environment) if name.strip()}
@@ -214,7 +209,7 @@ def _is_blocked(kind: str, name: str, distribution: str, blocked: set[str]) -> b
     """Whether a plug-in is blocked as ``name``, or as ``name@distribution``, either with its kind before it or not."""
     for entry in blocked:
         wanted, _, owner = entry.removeprefix(f"{kind}/").partition("@")
-        if wanted == name and (not owner or (distribution and _normal(owner) == _normal(distribution))):
+        if wanted == name and (not owner or (distribution and normalized(owner) == normalized(distribution))):
             return True
     return False
 
@@ -403,7 +398,7 @@ def load_plugin(kind: str, name: str, *, block: Iterable[str] = ()) -> Any:
         return _REGISTERED[kind, bare]
     points = _entry_points(kind).get(bare, [])
     if wanted:
-        points = [point for point in points if _normal(_distribution_of(point)) == _normal(wanted)]
+        points = [point for point in points if normalized(_distribution_of(point)) == normalized(wanted)]
     free = [point for point in points if not _is_blocked(kind, bare, _distribution_of(point), blocked)]
     if not free and (points or registered or _is_blocked(kind, bare, wanted, blocked)):
         raise PluginBlocked(

@@ -45,9 +45,6 @@ class After(Combinator):
         help="The processors that run then: a name, [name, options], {use, options}, or a list of these."
     )
     required: bool = option(False, help="Whether the trigger must be written before the text may end.")
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
-    )
 
     def sections(self) -> Sequence[Section]:
         """The section up to the trigger, and the section after it."""
@@ -55,9 +52,10 @@ class After(Combinator):
         return [Section(exits=exits, may_end=not self.required), Section(Inner(self.inner, self.name))]
 
 
-def after(trigger: str | Sequence[str], *inner: Any, required: bool = False) -> After:
+def after(trigger: str | Sequence[str], *inner: Any, required: bool = False, finish_within: int | None = None) -> After:
     """Free text, then, after a trigger, text under the inner processors.
 
     Args and errors are those of :class:`After`; ``inner`` are processors as ``load`` takes them.
     """
-    return After(trigger=trigger if isinstance(trigger, str) else tuple(trigger), inner=list(inner), required=required)
+    strings = trigger if isinstance(trigger, str) else tuple(trigger)
+    return After(trigger=strings, inner=list(inner), required=required, finish_within=finish_within)

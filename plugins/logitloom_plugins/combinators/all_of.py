@@ -39,9 +39,6 @@ class AllOf(Combinator):
     """
 
     inner: Any = option(help="The processors: a list of names, [name, options] or {use, options}.")
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
-    )
 
     @property
     def name(self) -> str:
@@ -56,9 +53,9 @@ class AllOf(Combinator):
         return [Section(inner)]
 
 
-def all_of(*inner: Any) -> AllOf:
+def all_of(*inner: Any, finish_within: int | None = None) -> AllOf:
     """A text that satisfies several constraints together.
 
     Args and errors are those of :class:`AllOf`; ``inner`` are processors as ``load`` takes them.
     """
-    return AllOf(inner=list(inner))
+    return AllOf(inner=list(inner), finish_within=finish_within)

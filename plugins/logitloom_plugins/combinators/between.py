@@ -48,9 +48,6 @@ class Between(Combinator):
     )
     repeat: bool = option(True, help="Whether another span may be opened after one was closed.")
     required: bool = option(False, help="Whether the text must contain a span before it may end.")
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
-    )
 
     def sections(self) -> Sequence[Section]:
         """The sections before, between and after the strings."""
@@ -64,7 +61,12 @@ class Between(Combinator):
 
 
 def between(
-    open: str | Sequence[str], close: str | Sequence[str], *inner: Any, repeat: bool = True, required: bool = False
+    open: str | Sequence[str],
+    close: str | Sequence[str],
+    *inner: Any,
+    repeat: bool = True,
+    required: bool = False,
+    finish_within: int | None = None,
 ) -> Between:
     """Free text, with text under the inner processors between an opening and a closing string.
 
@@ -72,4 +74,6 @@ def between(
     """
     opening = open if isinstance(open, str) else tuple(open)
     closing = close if isinstance(close, str) else tuple(close)
-    return Between(open=opening, close=closing, inner=list(inner), repeat=repeat, required=required)
+    return Between(
+        open=opening, close=closing, inner=list(inner), repeat=repeat, required=required, finish_within=finish_within
+    )

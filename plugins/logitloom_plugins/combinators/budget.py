@@ -46,9 +46,6 @@ class TokenBudget(Combinator):
     text: str = option("", help="A text that is forced after those tokens.")
     then: Any = option((), help="The processors that run afterwards, written like 'inner'.")
     end: bool = option(False, help="Whether the text must end afterwards.")
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
-    )
 
     @property
     def name(self) -> str:
@@ -68,9 +65,11 @@ class TokenBudget(Combinator):
         return [Section(Inner(self.inner, self.name), budget=self.n, after=1), *forced, last]
 
 
-def budget(n: int, *inner: Any, text: str = "", then: Any = (), end: bool = False) -> TokenBudget:
+def budget(
+    n: int, *inner: Any, text: str = "", then: Any = (), end: bool = False, finish_within: int | None = None
+) -> TokenBudget:
     """The inner processors for ``n`` tokens, then a forced text, then other processors, or free text, or the end.
 
     Args and errors are those of :class:`TokenBudget`; ``inner`` are processors as ``load`` takes them.
     """
-    return TokenBudget(n=n, inner=list(inner), text=text, then=then, end=end)
+    return TokenBudget(n=n, inner=list(inner), text=text, then=then, end=end, finish_within=finish_within)

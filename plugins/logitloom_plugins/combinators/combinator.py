@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 import numpy as np
 
 from logitloom import MASK, Array, Context, Effect, Vocabulary, option
-from logitloom.constraints import Constraint, ConstraintProcessor, State
+from logitloom.constraints import Constraint, ConstraintProcessor, LimitedProcessor, State
 from logitloom.errors import IllegalToken, OptionError
 from logitloom.host.hookspecs import TextEnd
 from logitloom.rows import tree as rows
@@ -39,7 +39,7 @@ class CombinatorState(NamedTuple):
     first: tuple[Any, ...]
 
 
-class Combinator(ConstraintProcessor):
+class Combinator(LimitedProcessor):
     """A processor made of sections; derive from it and implement :meth:`sections`.
 
     The constraints of all sections form one exact constraint: a token is allowed if the whole text can still be
@@ -55,6 +55,8 @@ class Combinator(ConstraintProcessor):
     compilable = False
     #: Whether a forced string must be written with its longest tokens, so that loops can skip the model.
     forces_longest: ClassVar[bool] = False
+    #: The names of the options that hold processors.
+    inner_options: ClassVar[tuple[str, ...]] = ("inner", "then")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,10 +78,10 @@ class Combinator(ConstraintProcessor):
             )
             self.__dict__.update(constraint=None, states_after=None, _skeleton=named(self))
 
-    @staticmethod
-    def plain_option(name: str, value: Any) -> Any:
+    @classmethod
+    def plain_option(cls, name: str, value: Any) -> Any:
         """For documents of chains: the options of inner processors in plain data."""
-        return plain_specs(value) if name in ("inner", "then") else value
+        return plain_specs(value) if name in cls.inner_options else value
 
     @property
     def name(self) -> str:
@@ -161,18 +163,18 @@ class Combinator(ConstraintProcessor):
             inner = None if section.inner is None else section.inner.constraint(vocabulary, vocab_size)
             automaton = None if inner is None else inner.automaton()
             part = SectionAutomaton(
-                automaton,
-                None if inner is None else section.inner.start(inner),
-                "" if inner is None else section.inner.written,
-                inner is not None and inner.restricts,
-                tuple((exit.string.encode(), exit.section) for exit in section.exits),
-                tuple(exit.at_start for exit in section.exits),
-                at_tokens(automaton),
-                section.budget,
-                section.after,
-                section.may_end,
-                section.ends,
-                section.follows,
+                automaton=automaton,
+                start=None if inner is None else section.inner.start(inner),
+                written="" if inner is None else section.inner.written,
+                restricts=inner is not None and inner.restricts,
+                exits=tuple((exit.string.encode(), exit.section) for exit in section.exits),
+                at_start=tuple(exit.at_start for exit in section.exits),
+                at_tokens=at_tokens(automaton),
+                budget=section.budget,
+                after=section.after,
+                may_end=section.may_end,
+                ends=section.ends,
+                follows=section.follows,
             )
             if part.follows and part.at_tokens:
                 raise OptionError(
@@ -272,7 +274,7 @@ class Combinator(ConstraintProcessor):
             if ends is not None:
                 found = found or [TextEnd(False, 0)] * len(tracks)
                 for track, end in zip(within, ends, strict=True):
-                    found[track.row] = max(found[track.row], end, key=lambda one: (one.finished, one.hold))
+                    found[track.row] = max(found[track.row], end)
         return found
 
     # -- processors that are not constraints -------------------------------------------------------------------

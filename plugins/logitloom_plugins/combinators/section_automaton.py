@@ -129,18 +129,10 @@ class CombinedAutomaton(ByteAutomaton):
         digest = hashlib.blake2b(digest_size=16, person=b"combination")
         for part in self.parts:
             inner = b"" if part.automaton is None else part.automaton.fingerprint
-            rest: tuple[Any, ...] = (
-                part.restricts,
-                part.exits,
-                part.at_start,
-                part.budget,
-                part.after,
-                part.may_end,
-                part.ends,
-            )
-            rest += (part.follows,) if part.follows else ()
-            digest.update(repr((inner, part.written, rest)).encode())
-        digest.update(repr((self.decided, self.first) if self.first else self.decided).encode())
+            strings = part.restricts, part.exits, part.at_start, part.follows
+            ends = part.budget, part.after, part.may_end, part.ends
+            digest.update(repr((inner, part.written, strings, ends)).encode())
+        digest.update(repr((self.decided, self.first)).encode())
         return digest.digest()
 
     # --- methods of ByteAutomaton ---------------------------------------------------------------------------------
@@ -181,7 +173,7 @@ class CombinedAutomaton(ByteAutomaton):
         return [*dict.fromkeys(text for config in _configs(state) for text in self._completions(config, self._texts))]
 
     def text_end(self, state: State) -> TextEnd:
-        return max((self._text_end(config) for config in _configs(state)), key=lambda end: (end.finished, end.hold))
+        return max(self._text_end(config) for config in _configs(state))
 
     def alternatives(self, state: State) -> Sequence[State]:
         if self.decided:  # each configuration's transitions then depend on the others, so all stay together

@@ -46,9 +46,6 @@ class Until(Combinator):
     )
     then: Any = option((), help="The processors that run after the trigger, written like 'inner'.")
     required: bool = option(False, help="Whether the trigger must be written before the text may end.")
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
-    )
 
     def sections(self) -> Sequence[Section]:
         """The section up to the trigger, and the section after it."""
@@ -59,10 +56,16 @@ class Until(Combinator):
         ]
 
 
-def until(trigger: str | Sequence[str], *inner: Any, then: Any = (), required: bool = False) -> Until:
+def until(
+    trigger: str | Sequence[str],
+    *inner: Any,
+    then: Any = (),
+    required: bool = False,
+    finish_within: int | None = None,
+) -> Until:
     """The inner processors until a trigger is written, then other processors, or free text.
 
     Args and errors are those of :class:`Until`; ``inner`` are processors as ``load`` takes them.
     """
     strings = trigger if isinstance(trigger, str) else tuple(trigger)
-    return Until(trigger=strings, inner=list(inner), then=then, required=required)
+    return Until(trigger=strings, inner=list(inner), then=then, required=required, finish_within=finish_within)

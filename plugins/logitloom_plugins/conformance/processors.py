@@ -364,6 +364,11 @@ class TestTemperature(ProcessorConformance):
     cases = {"cool": {"temperature": 0.7}}
 
 
+class TestTopA(ProcessorConformance):
+    processor = "top_a"
+    cases = {"usual": {}, "strict": {"a": 0.9}}
+
+
 class TestTopH(ProcessorConformance):
     processor = "top_h"
     cases = {"part": {"h": 0.5}, "few": {"h": 0.9, "candidates": 5}}

@@ -9,7 +9,6 @@ import numpy as np
 
 from logitloom import Array, Backend, Context
 from logitloom.arrays.backend import NEG_INF
-from logitloom_plugins.processors._precision import at_least_float32
 
 __all__ = ["contrast", "like", "plausible_contrast"]
 
@@ -44,7 +43,7 @@ def contrast(
     """
     backend = context.backend
     if not first.shape[0]:
-        return at_least_float32(backend, first)
+        return backend.at_least_float32(first)
     asking = backend.on_host and not context.compiled
     # If the host must wait for a device to check finiteness, the check costs more than it saves.
     finite = asking and not (normalize or (normalize is None and not context.shift_free)) and _finite(backend, second)
@@ -52,7 +51,7 @@ def contrast(
         normalize = not finite
     if not asking:
         return _combined(backend, *_branches(backend, first, second, normalize), gain, against)
-    wide = at_least_float32(backend, first[:0, :]).dtype
+    wide = backend.at_least_float32(first[:0, :]).dtype
     donated = context.donate and first.dtype == wide and _overwritable(first)
     fused = _fused(backend, gain, against)
     if finite and fused is not None and first.dtype == second.dtype == wide:
@@ -91,7 +90,7 @@ def plausible_contrast(
         return like(contrast(logits, other, gain, against, context), logits, context)
     backend = context.backend
     # Before the contrast, which may overwrite the logits.
-    wide = at_least_float32(backend, logits)
+    wide = backend.at_least_float32(logits)
     implausible = wide < backend.xp.max(wide, axis=-1, keepdims=True) + math.log(alpha)
     out = backend.masked_fill(contrast(logits, other, gain, against, context), implausible, NEG_INF, True)
     return like(out, logits, context)
@@ -117,7 +116,7 @@ def like(out: Array, logits: Array, context: Context) -> Array:
 def _branches(backend: Backend, first: Array, second: Array, normalize: bool) -> tuple[Array, Array]:
     if normalize:
         return backend.log_softmax(_constant(first)), backend.log_softmax(_constant(second))
-    return at_least_float32(backend, _constant(first)), at_least_float32(backend, _constant(second))
+    return backend.at_least_float32(_constant(first)), backend.at_least_float32(_constant(second))
 
 
 def _rows_of(weight: Any, part: slice) -> Any:
@@ -141,7 +140,7 @@ def _finite(backend: Backend, x: Array) -> bool:
     A matrix times a vector reads memory faster than sums or extremes do. The product may overflow; then the answer is
     no, and the slower way is taken.
     """
-    x = at_least_float32(backend, _constant(x))
+    x = backend.at_least_float32(_constant(x))
     if not isinstance(x, np.ndarray):
         return math.isfinite((x @ x[0]).sum())
     with np.errstate(over="ignore", invalid="ignore"):

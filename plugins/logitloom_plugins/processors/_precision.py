@@ -7,15 +7,10 @@ from typing import Final
 from logitloom import Array, Backend
 from logitloom.arrays.backend import NEG_INF
 
-__all__ = ["at_least_float32", "in_dtype_of", "is_float16", "lowered_to_fit", "saturated"]
+__all__ = ["in_dtype_of", "is_float16", "lowered_to_fit", "saturated"]
 
 #: The largest float16.
 _LARGEST: Final = 65504.0
-
-
-def at_least_float32(backend: Backend, x: Array) -> Array:
-    """``x`` in float32 if its dtype is narrower; float64 stays. A decision must not depend on rounding to 8 bits."""
-    return x if x.dtype == backend.xp.float64 else backend.cast(x, "float32")
 
 
 def in_dtype_of(logits: Array, backend: Backend, x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The step of truncations that read whole rows (``typical_p``, ``eta_cutoff``), some rows at a time in host memory."""
+"""The step of truncations that read whole rows: some rows at a time in host memory."""
 
 from __future__ import annotations
 

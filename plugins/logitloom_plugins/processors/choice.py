@@ -9,7 +9,7 @@ from typing import Final
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Catalogue, catalogue_constraint, default_cache
-from logitloom.constraints import Constraint, ConstraintProcessor
+from logitloom.constraints import Constraint, LimitedProcessor
 from logitloom.errors import OptionError
 
 __all__ = ["Choice"]
@@ -20,7 +20,7 @@ _MOST_TABLED_BYTES: Final = 100_000
 
 
 @dataclass(frozen=True)
-class Choice(ConstraintProcessor):
+class Choice(LimitedProcessor):
     """Allow only tokens with which the text can still become one of the choices.
 
     Choices are texts, lists of token ids, or an Enum class whose values (as text) are the choices. If one choice begins
@@ -52,9 +52,6 @@ class Choice(ConstraintProcessor):
         False,
         help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
         "for it.",
-    )
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
 
     def __post_init__(self) -> None:

@@ -11,7 +11,6 @@ from logitloom.errors import NeedsNotMet, OptionError
 from logitloom_plugins.processors import _branch
 from logitloom_plugins.processors._branch import Branch
 from logitloom_plugins.processors._contrast import plausible_contrast
-from logitloom_plugins.processors._precision import at_least_float32
 
 __all__ = ["Dola", "DolaState"]
 
@@ -93,7 +92,7 @@ class Dola(Processor):
         """A pass of each early layer, a divergence for each, a difference and a masked fill."""
         backend, xp = context.backend, context.backend.xp
         tokens = _branch.accepted(context, int(logits.shape[0]))
-        last, after = at_least_float32(backend, logits), []
+        last, after = backend.at_least_float32(logits), []
         farthest: Array = None
         chosen: Array = None
         for model, branch in zip(self._early(context.model), state.layers, strict=True):

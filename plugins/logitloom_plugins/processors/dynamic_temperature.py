@@ -10,7 +10,7 @@ from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.processors._entropy import entropy
-from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of, is_float16, lowered_to_fit
+from logitloom_plugins.processors._precision import in_dtype_of, is_float16, lowered_to_fit
 from logitloom_plugins.processors.temperature import LARGEST, SHARP
 
 __all__ = ["DynamicTemperature"]
@@ -70,7 +70,7 @@ class DynamicTemperature(Processor):
         sure = xp.clip(sure, 0.0, 1.0)
         temperature = self.low + (self.high - self.low) * sure**self.exponent
         temperature = backend.masked_fill(temperature, count < 2, 1.0)
-        x = at_least_float32(backend, logits)
+        x = backend.at_least_float32(logits)
         if self.low < SHARP:
             top = xp.max(x, axis=-1, keepdims=True)
             x = x - backend.masked_fill(top, top == NEG_INF, 0.0)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logitloom import BIAS, Array, Context, option
 from logitloom_plugins.processors._ends import EndProcessor, end_needs
-from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
+from logitloom_plugins.processors._precision import in_dtype_of
 
 __all__ = ["ExponentialDecayLengthPenalty"]
 
@@ -64,7 +64,7 @@ class ExponentialDecayLengthPenalty(EndProcessor):
         ids = self._ends(context)
         beyond = backend.cast(xp.maximum(context.step - self.start, 0 * context.step), "float32")[:, None]
         index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
-        ends = at_least_float32(backend, backend.gather(logits, index))
+        ends = backend.at_least_float32(backend.gather(logits, index))
         # The logit of a forbidden end is infinite.
         size = xp.clip(xp.abs(ends), None, _WIDEST)
         if self.factor > 1.0:

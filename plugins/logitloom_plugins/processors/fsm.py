@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Dfa, default_cache
-from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, lift
+from logitloom.constraints import ByteAutomaton, Constraint, LimitedProcessor, lift
 
 __all__ = ["Fsm"]
 
 
 @dataclass(frozen=True)
-class Fsm(ConstraintProcessor):
+class Fsm(LimitedProcessor):
     """Allow only tokens with which an automaton over the text's bytes can still reach acceptance.
 
     Automata come from patterns, lists or search strings and can be combined: union, intersection, difference,
@@ -33,9 +33,6 @@ class Fsm(ConstraintProcessor):
         False,
         help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
         "for it.",
-    )
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, BudgetTracker, Dfa, LazyDfa, TokenAutomaton, at_most, compile_tree_automaton
-from logitloom.constraints import Constraint, ConstraintProcessor, lift
+from logitloom.constraints import Constraint, LimitedProcessor, lift
 from logitloom.errors import BudgetExceeded, OptionError, PluginImportError, UnsupportedGrammar
 from logitloom.host.fingerprint import fingerprint_of
 from logitloom.host.loading import text_or_file
@@ -45,7 +45,7 @@ _SUFFIXES: Final = {".gbnf": "gbnf", ".lark": "lark"}
 
 
 @dataclass(frozen=True)
-class Grammar(ConstraintProcessor):
+class Grammar(LimitedProcessor):
     """Allow only tokens with which the text can still follow a context-free grammar, recursive ones included.
 
     ``gbnf`` is the notation of llama.cpp: rules over characters, ``root ::= "(" root ")" | ""``. ``lark`` is
@@ -83,9 +83,6 @@ class Grammar(ConstraintProcessor):
         False,
         help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
         "for it.",
-    )
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
     max_size: int = option(500_000, help="Most characters of the grammar.", ge=1, unit="characters")
     max_items: int = option(

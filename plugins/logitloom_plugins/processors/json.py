@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, BudgetTracker, at_most
-from logitloom.constraints import Constraint, ConstraintProcessor, lift
+from logitloom.constraints import Constraint, LimitedProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, PluginImportError, UnsupportedPattern, UnsupportedSchema
 from logitloom.host.fingerprint import fingerprint_of
 from logitloom.host.options import values
@@ -31,7 +31,7 @@ _LONGEST_MESSAGE: Final = 500
 
 
 @dataclass(frozen=True)
-class Json(ConstraintProcessor):
+class Json(LimitedProcessor):
     """Allow only tokens with which the text can still become a JSON value that satisfies a schema.
 
     Three engines can do it. ``table`` is an automaton made for the schema, exact or refused: every complete text is
@@ -96,9 +96,6 @@ class Json(ConstraintProcessor):
         None,
         help="Whether keywords that cannot be enforced, and unknown ones, are refused; if not, a warning names "
         "them. Default: only those that cannot be enforced are refused.",
-    )
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
     max_states: int = option(100_000, help="Most states of the automaton.", ge=1, unit="states")
     max_seconds: float = option(10.0, help="Most processor time for the compilation.", gt=0, unit="seconds")

@@ -9,7 +9,6 @@ from typing import Any
 from logitloom import TRUNCATION, Array, Context, Effect, Processor, option
 from logitloom.arrays.backend import NEG_INF
 from logitloom.arrays.row_operations import KEEP_NEAR_TOP, RowOperation
-from logitloom_plugins.processors._precision import at_least_float32
 
 __all__ = ["MinP"]
 
@@ -51,9 +50,9 @@ class MinP(Processor):
         if self.p == 0.0:
             return logits, state
         backend, xp = context.backend, context.backend.xp
-        top = at_least_float32(backend, xp.max(logits, axis=-1, keepdims=True))
+        top = backend.at_least_float32(xp.max(logits, axis=-1, keepdims=True))
         threshold = top + math.log(self.p)
         if self.min_keep > 1:
             kept = backend.kth_largest(logits, min(self.min_keep, logits.shape[-1]))
-            threshold = xp.minimum(threshold, at_least_float32(backend, kept))
+            threshold = xp.minimum(threshold, backend.at_least_float32(kept))
         return backend.masked_fill(logits, logits < threshold, NEG_INF, context.donate), state

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from logitloom import Array, Context, Effect, Processor, option
 from logitloom.arrays.backend import NEG_INF
-from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
+from logitloom_plugins.processors._precision import in_dtype_of
 
 __all__ = ["Quadratic"]
 
@@ -45,7 +45,7 @@ class Quadratic(Processor):
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
         """A maximum and a polynomial."""
         backend, xp = context.backend, context.backend.xp
-        x = at_least_float32(backend, logits)
+        x = backend.at_least_float32(logits)
         top = xp.max(x, axis=-1, keepdims=True)
         top = backend.masked_fill(top, top == NEG_INF, 0.0)
         distance = top - x

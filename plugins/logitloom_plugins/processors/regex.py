@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from logitloom import Vocabulary, option
 from logitloom.automata import Budget, Dfa, LazyDfa, compile_automaton, default_cache
 from logitloom.automata.patterns.pattern import shortened
-from logitloom.constraints import Constraint, ConstraintProcessor, lift
+from logitloom.constraints import Constraint, LimitedProcessor, lift
 from logitloom.errors import UnsupportedPattern
 
 __all__ = ["Regex"]
 
 
 @dataclass(frozen=True)
-class Regex(ConstraintProcessor):
+class Regex(LimitedProcessor):
     """Allow only tokens with which the text can still match a regular expression, as ``re.fullmatch`` would.
 
     The syntax is Python's. Constructs that are not regular (back-references, look-around) are refused when the
@@ -41,9 +41,6 @@ class Regex(ConstraintProcessor):
         False,
         help="Where one text must come next, allow only its longest token, so that loops need not ask the model "
         "for it.",
-    )
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
     )
 
     def __post_init__(self) -> None:

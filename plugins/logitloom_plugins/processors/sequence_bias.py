@@ -11,7 +11,7 @@ from logitloom import BIAS, MASK, Array, Context, Effect, HostTable, Processor, 
 from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.occurrences import Recent, windows
-from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
+from logitloom_plugins.processors._precision import in_dtype_of
 from logitloom_plugins.processors._sequences import Sequences
 from logitloom_plugins.processors._token_table import check_ids
 
@@ -101,6 +101,6 @@ class SequenceBias(Processor):
         completed = backend.cast(self._tables.completed(state, context), "float32")
         last, added, forbids = (table.on(backend) for table in self._weights)
         index = xp.broadcast_to(last, (logits.shape[0], last.shape[1]))
-        entries = at_least_float32(backend, backend.gather(logits, index)) + xp.matmul(completed, added)
+        entries = backend.at_least_float32(backend.gather(logits, index)) + xp.matmul(completed, added)
         entries = backend.masked_fill(entries, xp.matmul(completed, forbids) > 0, NEG_INF)
         return backend.write_at(logits, index, in_dtype_of(logits, backend, entries), context.donate), state

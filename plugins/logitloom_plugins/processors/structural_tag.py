@@ -46,9 +46,6 @@ class StructuralTag(Combinator):
 
     tag: Any = option(help="A table {'type': 'structural_tag', 'format': {...}}, its older form, or JSON text.")
     json: dict[str, Any] = option({}, help="Options of the processor json for JSON values.")
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
-    )
 
     @property
     def name(self) -> str:

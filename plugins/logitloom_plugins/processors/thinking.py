@@ -58,9 +58,6 @@ class Thinking(Combinator):
     required: bool = option(
         True, help="Whether a row that starts outside the span must open one; if not, it may answer at once."
     )
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
-    )
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]

@@ -64,9 +64,6 @@ class ToolCall(Combinator):
     json: dict[str, Any] = option(
         {}, help="Options of the processor json, instead of the template's style; for formats that write JSON."
     )
-    finish_within: int | None = option(  # type: ignore[misc]
-        None, help="Most tokens until a text is complete; default: as the loop or engine limits it; 0: none.", ge=0
-    )
 
     @staticmethod
     def plain_option(name: str, value: Any) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 
 from logitloom import TRUNCATION, Array, Backend, Context, Processor, option
 from logitloom.arrays.backend import NEG_INF
-from logitloom_plugins.processors._precision import at_least_float32
 from logitloom_plugins.processors._row_blocks import fill_forbidden
 
 __all__ = ["TopNSigma"]
@@ -51,7 +50,7 @@ class TopNSigma(Processor):
 
     def _forbidden(self, logits: Array, backend: Backend) -> Array:
         xp = backend.xp
-        wide = at_least_float32(backend, logits)
+        wide = backend.at_least_float32(logits)
         absent = wide == NEG_INF
         top = xp.max(wide, axis=-1, keepdims=True)
         present = xp.sum(xp.astype(~absent, wide.dtype), axis=-1, keepdims=True)

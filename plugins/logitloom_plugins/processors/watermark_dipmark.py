@@ -9,7 +9,7 @@ import numpy as np
 
 from logitloom import REWEIGHT, Array, Context, Processor, load_backend, option
 from logitloom.arrays.backend import NEG_INF
-from logitloom_plugins.processors._precision import at_least_float32, in_dtype_of
+from logitloom_plugins.processors._precision import in_dtype_of
 from logitloom_plugins.watermarks.detection import Detection, binomial, text_ids
 from logitloom_plugins.watermarks.keyed_context import (
     KeyedContext,
@@ -73,7 +73,7 @@ class WatermarkDipmark(Processor):
         seeds = seeds_of(state.recent.tokens, self.key, xp)
         marked = unmarked_yet(state, seeds, backend)[:, None]
         order = xp.argsort(hashes(seeds[:, None], backend.arange(logits.shape[-1])[None, :], xp), axis=-1, stable=True)
-        p = backend.gather(backend.softmax(at_least_float32(backend, logits)), order)
+        p = backend.gather(backend.softmax(backend.at_least_float32(logits)), order)
         upto = xp.cumulative_sum(p, axis=-1)
         # The part of each token's own share of the sum that lies above each border: exact where all or nothing does.
         kept = xp.minimum(p, xp.clip(upto - self.alpha, 0.0, None))

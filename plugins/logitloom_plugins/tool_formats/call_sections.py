@@ -37,7 +37,7 @@ def call_sections(
     """
     made = _CallSections(form, choice.tools, parallel and form.parallel, style, owner)
     if reasoning:
-        made.draft(made.reserve(), Section(may_end=not choice.must), [_Next(reasoning, 1)])
+        made.define(made.reserve(), Section(may_end=not choice.must), [_Next(reasoning, 1)])
     made.text(must=choice.must, may=choice.may)
     return made.sections(), made.meaning
 
@@ -57,8 +57,8 @@ class _Next(NamedTuple):
 
 
 @dataclass
-class _Draft:
-    """A section whose exits are not made yet: the lists may still grow.
+class _GrowingSection:
+    """A section whose exits are not made yet.
 
     Attributes:
         section: the section without its exits.
@@ -76,23 +76,23 @@ class _CallSections:
         self, form: ToolFormat, tools: Sequence[Tool], parallel: bool, style: Mapping[str, Any], owner: str
     ) -> None:
         self.form, self.tools, self.parallel, self.style, self.owner = form, tools, parallel, style, owner
-        self.drafts: list[_Draft] = []
+        self.opened: list[_GrowingSection] = []
         self._inners = SharedInners(owner)
         self.meaning = CallMeaning(form.name_key, form.arguments_key)
 
     def sections(self) -> list[Section]:
         """All sections, by their numbers."""
         found: list[Section] = []
-        for number, draft in enumerate(self.drafts):  # grows on the way
-            following, first = draft.next, draft.first
-            if draft.section.budget != 0 and _contain(following + first):
+        for number, opened in enumerate(self.opened):  # grows on the way
+            following, first = opened.next, opened.first
+            if opened.section.budget != 0 and _contain(following + first):
                 following, first = self._split(following), self._split(first)
             exits = []
             for exit, (string, section, events) in enumerate(following + first):
                 exits.append(Exit(string, section, exit >= len(following)))
                 if events:
                     self.meaning.events[number, exit] = events
-            found.append(replace(draft.section, exits=tuple(exits)))
+            found.append(replace(opened.section, exits=tuple(exits)))
         return found
 
     # --- the text ---------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class _CallSections:
         form, first = self.form, self.reserve()
         if not may:
             triggers = tuple(way.first_trigger for way in form.ways if way.first_trigger)
-            self.draft(first, Section(self._inners.of([("bad_words", {"phrases": triggers})] if triggers else [])), [])
+            self.define(first, Section(self._inners.of([("bad_words", {"phrases": triggers})] if triggers else [])), [])
             return
         self.after = self.meaning.after = self.reserve()
         anywhere, at_start = list[_Next](), list[_Next]()
@@ -114,12 +114,12 @@ class _CallSections:
         if form.plain:
             at_start.append(_Next(form.plain, self.reserve()))
             self._json(at_start[-1].section, self.tools, self._after_call(), form.plain)
-        self.draft(first, Section(budget=0 if must else None), anywhere, at_start)
+        self.define(first, Section(budget=0 if must else None), anywhere, at_start)
         # After a call: more of them, or the end. An array has all calls.
         if self.parallel and form.end and not form.close and form.style != "array":
-            self.draft(self.after, Section(), anywhere, at_start)
+            self.define(self.after, Section(), anywhere, at_start)
         else:
-            self.draft(self.after, Section(ends=True), [])
+            self.define(self.after, Section(ends=True), [])
 
     def _calls(self, after: list[_Next]) -> list[_Next]:
         """Make the section ``again``, a call behind the string that begins each; returns the names of the tools."""
@@ -135,7 +135,7 @@ class _CallSections:
         if form.blank:
             value = self.reserve()
             inner = self._inners.of([("regex", {"pattern": " ?"})])
-            self.draft(self.again, Section(inner, may_end=False), [_Next(first_byte, value)])
+            self.define(self.again, Section(inner, may_end=False), [_Next(first_byte, value)])
         self._json(value, self.tools, after, first_byte if form.blank else "")
         return []
 
@@ -177,7 +177,7 @@ class _CallSections:
 
     def _number(self, number: int, after: list[_Next]) -> int:
         inner = self._inners.of([("regex", {"pattern": self.form.index})])
-        return self.draft(number, Section(inner, may_end=False), after)
+        return self.define(number, Section(inner, may_end=False), after)
 
     def _json(self, number: int, tools: Sequence[Tool], after: list[_Next], written: str) -> None:
         """A JSON value: the call or calls, or the arguments of one."""
@@ -185,7 +185,7 @@ class _CallSections:
         self.meaning.contents[number] = SectionContent(kind, written=written)
         options = {**self.style, "schema": call_schema(tools, self.form, parallel=self.parallel)}
         inner = Inner(("json", options), self.owner, written=written)
-        self.draft(number, Section(inner, may_end=not (self.form.end or self.form.close)), after)
+        self.define(number, Section(inner, may_end=not (self.form.end or self.form.close)), after)
 
     # --- parameters one by one --------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class _CallSections:
         begin, end = (form.item, form.item_end) if key is None else (form.parameter, form.parameter_end)
         end = end.replace("{key}", key or "")
         pairs: list[_Next] = []
-        entered: tuple[str, _Draft] | None = None
+        entered: tuple[str, _GrowingSection] | None = None
         for way in reversed(ways_of(value, form, self.style, key=key, subject=subject)):
             raw = way.type == "string" and way.kind == "text"
             mark = begin.replace("{type}", mark_of(form, way.type)).replace("{string}", str(raw).lower())
@@ -241,18 +241,18 @@ class _CallSections:
                 number = self._text(way, self._joined(quote + end, after))
                 made = [_Next(mark + quote, number)]
                 if way.kind == "json":
-                    entered = mark, self.drafts[number]
+                    entered = mark, self.opened[number]
             pairs = made + pairs
         if entered is None:
             return pairs
         # What begins like the JSON value and goes on otherwise comes at the start of the section of the JSON value.
-        mark, draft = entered
+        mark, opened = entered
         others = [pair for pair in pairs if pair.string.startswith(mark) and pair.string != mark]
-        draft.first += [_Next(string[len(mark) :], section, events) for string, section, events in others]
+        opened.first += [_Next(string[len(mark) :], section, events) for string, section, events in others]
         return [pair for pair in pairs if pair not in others]
 
     def _text(self, way: Way, after: list[_Next]) -> int:
-        number = self.draft(self.reserve(), Section(self._inners.of(way.inner), may_end=False), after)
+        number = self.define(self.reserve(), Section(self._inners.of(way.inner), may_end=False), after)
         if way.content is not None:
             self.meaning.contents[number] = way.content
         return number
@@ -319,21 +319,21 @@ class _CallSections:
         return found
 
     def _forced(self, number: int, pairs: list[_Next]) -> int:
-        return self.draft(number, Section(budget=0), pairs)
+        return self.define(number, Section(budget=0), pairs)
 
     def reserve(self) -> int:
         """The number of a new section."""
-        if len(self.drafts) == _MOST_SECTIONS:
+        if len(self.opened) == _MOST_SECTIONS:
             raise OptionError(
                 f"The tools of {self.owner!r} need more than {_MOST_SECTIONS} sections in this format, which writes "
                 f"arrays item by item. Lower 'maxItems' and 'minItems', or leave 'maxItems' out."
             )
-        self.drafts.append(_Draft(Section(), [], []))
-        return len(self.drafts) - 1
+        self.opened.append(_GrowingSection(Section(), [], []))
+        return len(self.opened) - 1
 
-    def draft(self, number: int, section: Section, following: list[_Next], first: list[_Next] | None = None) -> int:
+    def define(self, number: int, section: Section, following: list[_Next], first: list[_Next] | None = None) -> int:
         """Say what a section is."""
-        self.drafts[number] = _Draft(section, following, first or [])
+        self.opened[number] = _GrowingSection(section, following, first or [])
         return number
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
 from logitloom.errors import OptionError, UnknownPlugin
+from logitloom.host.options import check
 from logitloom.host.registry import available, load_plugin
 
 __all__ = ["NESTED", "STYLES", "ToolFormat", "find_format", "tool_format"]
@@ -244,30 +245,14 @@ def tool_format(given: Any) -> ToolFormat:
         return given
     if not isinstance(given, Mapping):
         raise OptionError(f"Option 'format' of 'tool_call' is {given!r}; give the name of a format, or a table.")
-    defaults = {field.name: field.default for field in fields(ToolFormat)}
-    for key, value in given.items():
-        if key not in defaults:
-            raise OptionError(f"The format of 'tool_call' has no entry {key!r}; it has {', '.join(defaults)}.")
-        wanted = str if defaults[key] is MISSING else type(defaults[key])
-        fits = isinstance(value, Mapping) if key in ("json", "members", "types") else isinstance(value, (wanted, list))
-        if not fits or (wanted is not tuple and isinstance(value, list)):
-            raise OptionError(
-                f"The entry {key!r} of a format of 'tool_call' is {value!r}, which is no {wanted.__name__}."
-            )
-    entries = {key: _as_tuples(value) for key, value in given.items()}
-    variants = entries.get("variants", ())
-    if not all(isinstance(one, Mapping) and {*one} <= {*defaults} - {"variants"} for one in variants):
-        raise OptionError(
-            f"The entry 'variants' of a format of 'tool_call' is {variants!r}; give tables of its other entries."
-        )
-    made = ToolFormat(**{"call": "", **entries})
+    entries = check(ToolFormat, given, "a format of 'tool_call'")
+    variants = [check(ToolFormat, one, "a variant of a format of 'tool_call'") for one in entries.get("variants", ())]
+    if any("variants" in one for one in variants):
+        raise OptionError("A variant of a format of 'tool_call' has variants. Put all of them into one list.")
+    made = ToolFormat(**{"call": "", **entries, "variants": tuple(variants)})
     for form in made.ways:
         _check(form)
     return made
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _check(form: ToolFormat) -> None:
@@ -287,11 +272,6 @@ def _check(form: ToolFormat) -> None:
         raise OptionError(f"The trigger {form.trigger!r} of a format of 'tool_call' does not begin {begin!r}.")
     if form.strings not in ("raw", "json"):
         raise OptionError(f"The entry 'strings' of a format of 'tool_call' is {form.strings!r}; give 'raw' or 'json'.")
-    for entry in ("booleans", "object", "array"):
-        if len(getattr(form, entry)) != 2:
-            raise OptionError(
-                f"The entry {entry!r} of a format of 'tool_call' is {getattr(form, entry)!r}; give two texts."
-            )
     for entry in ("unlike", "names", "keys", "index"):
         try:
             re.compile(getattr(form, entry))

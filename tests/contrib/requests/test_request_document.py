@@ -171,7 +171,7 @@ def test_each_built_in_is_safe_or_kept_for_a_reason() -> None:
     every = {record.name for record in processors.available() if record.distribution == "logitloom"}
     kept = set().union(*KEPT.values())
     assert not SAFE & kept
-    assert every == SAFE | kept
+    assert every == SAFE | kept, "add it to SAFE of logitloom_contrib.requests.permissions, or to KEPT of this file"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,12 @@ def counterparts() -> Any:
     return module.COUNTERPARTS
 
 
+def test_no_builtin_has_the_name_of_what_has_no_counterpart(counterparts: Any) -> None:
+    built_in = {record.name for record in processors.available() if record.distribution == "logitloom"}
+    missing = {name for table in counterparts.values() for name, ours in table.items() if ours.note.startswith("none:")}
+    assert built_in & missing == set()
+
+
 @pytest.mark.extras
 def test_every_class_of_transformers_has_an_entry(counterparts: Any) -> None:
     theirs = pytest.importorskip("transformers.generation.logits_process", reason="not installed")

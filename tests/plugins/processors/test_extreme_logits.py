@@ -89,7 +89,7 @@ def far_apart(width: int) -> np.ndarray[Any, Any]:
     return logits
 
 
-COUNTING = ("adaptive_p", "dynamic_temperature", "mirostat", "mirostat_v2", "p_less", "top_h")
+COUNTING = ("adaptive_p", "dynamic_temperature", "mirostat", "mirostat_v2", "p_less", "top_a", "top_h")
 
 
 @pytest.mark.parametrize("label", [*SPECS, *COUNTING])

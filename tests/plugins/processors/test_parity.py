@@ -200,6 +200,15 @@ def test_dynamic_temperature(backend: Backend, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_top_a(backend: Backend, kind: str) -> None:
+    for seed, a in enumerate((0.0, 0.2, 0.7, 1.0)):
+        logits = random_logits(seed, 3, VOCAB, kind)
+        for row, found in zip(logits, apply(backend, ("top_a", {"a": a}), logits), strict=True):
+            p = softmax(row)
+            close(found, np.where(p >= a * p.max() ** 2, row, -np.inf))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("relaxed", [False, True])
 def test_p_less(backend: Backend, kind: str, relaxed: bool) -> None:
     for seed in range(5):

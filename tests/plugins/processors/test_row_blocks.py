@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,14 @@ CHAINS = {
     "eta_cutoff": {"epsilon": 0.02},
     "epsilon_cutoff": {"epsilon": 0.02},
     "p_less": {},
+    "top_a": {"a": 0.5},
     "top_n_sigma": {"n": 1.0},
 }
+
+
+def test_every_truncation_that_takes_blocks_is_tried() -> None:
+    folder = Path(_row_blocks.__file__).parent
+    assert {path.stem for path in folder.glob("*.py") if "import fill_forbidden" in path.read_text()} == set(CHAINS)
 
 
 @pytest.mark.parametrize("name", CHAINS)

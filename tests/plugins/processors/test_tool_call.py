@@ -222,8 +222,11 @@ def test_a_name_may_begin_with_another() -> None:
             {"tools": [{"name": "a"}], "format": "gemma4", "json": {"whitespace": "compact"}},
             "Option 'json' of 'tool_call' has 'whitespace', but the format 'gemma4' writes strings, arrays and objects",
         ),
-        ({"tools": [{"name": "a"}], "format": {"call": "x", "begin": "y"}}, "no entry 'begin'; it has call, style"),
-        ({"tools": [{"name": "a"}], "format": {"call": 3}}, "'call' of a format of 'tool_call' is 3, which is no str"),
+        (
+            {"tools": [{"name": "a"}], "format": {"call": "x", "begin": "y"}},
+            "has no option 'begin'. Its options are call",
+        ),
+        ({"tools": [{"name": "a"}], "format": {"call": 3}}, "Option 'call' of .* must be str, but is 3"),
         ({"tools": [{"name": "a"}], "format": {"call": "x", "style": "xml"}}, "style of .* is 'xml'; it is one of"),
         ({"tools": [{"name": "a"}], "format": {"call": "{name}"}}, "with the styles 'arguments' and 'parameters'"),
         ({"tools": [{"name": "a"}], "format": {"call": "{name}", "style": "parameters"}}, "needs '{key}'"),

@@ -11,12 +11,12 @@ from logitloom import Vocabulary, processors
 from logitloom.errors import GenerationError
 from logitloom.generation import Generator, Partial
 from logitloom_contrib.llama import random_model
-from logitloom_plugins.tool_formats.builtin import rows
+from logitloom_plugins.tool_formats.builtin import tables
 from logitloom_plugins.tool_formats.tool_format import tool_format
 from tests.plugins.test_json_text import check_consistent, parts
 from tests.plugins.tool_formats.tool_texts import random_calls, random_tools, reader_of, written
 
-FORMATS = pytest.mark.parametrize("name", sorted(rows()))
+FORMATS = pytest.mark.parametrize("name", sorted(tables()))
 
 
 def check_reading(name: str, seed: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logitloom.errors import OptionError
-from logitloom_plugins.tool_formats.builtin import rows
+from logitloom_plugins.tool_formats.builtin import tables
 from logitloom_plugins.tool_formats.tool_format import find_format
 from tests.plugins.tool_formats.chat_templates import (
     ENCODERS,
@@ -34,7 +34,7 @@ def template(name: str) -> str:
 
 
 def test_the_table_is_about_formats_and_templates_that_there_are() -> None:
-    assert set(EXPECTED.values()) <= set(rows())
+    assert set(EXPECTED.values()) <= set(tables())
     assert {*LEFT_OUT, *REFUSED} <= set(EXPECTED)
     assert not {*UNKNOWN} & {*EXPECTED}
 

@@ -8,7 +8,7 @@ import pytest
 from logitloom import Vocabulary, processors
 from logitloom.errors import GenerationError, NeedsNotMet
 from logitloom.generation import read_value
-from logitloom_plugins.tool_formats.builtin import rows
+from logitloom_plugins.tool_formats.builtin import tables
 from logitloom_plugins.tool_formats.tool_format import tool_format
 from tests.plugins.tool_formats.tool_texts import random_calls, random_tools, written
 
@@ -19,7 +19,7 @@ WORDS = Vocabulary(
 TOOLS = [{"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}]
 
 
-@pytest.mark.parametrize("name", sorted(rows()))
+@pytest.mark.parametrize("name", sorted(tables()))
 @pytest.mark.long
 def test_the_calls_are_those_that_were_written(name: str) -> None:
     form, random = tool_format(name), np.random.default_rng(4)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logitloom_plugins.tool_formats.builtin import rows
+from logitloom_plugins.tool_formats.builtin import tables
 from tests.plugins.tool_formats.parsers import PARSERS, WITHOUT_FORMAT, compare, parsers_of
 
 PAIRS = [
@@ -46,14 +46,14 @@ def library(name: str) -> Any:
 def test_every_parser_of_an_installed_library_has_a_format_or_a_reason(name: str) -> None:
     library(name)
     assert parsers_of(name) == sorted({**PARSERS[name], **WITHOUT_FORMAT[name]})
-    assert {form for names in PARSERS[name].values() for form in names} <= set(rows())
+    assert {form for names in PARSERS[name].values() for form in names} <= set(tables())
 
 
 def test_every_structural_tag_of_xgrammar_has_a_format() -> None:
     library("xgrammar")
     tags = importlib.import_module("xgrammar.builtin_structural_tag")._structural_tag_registry
     assert sorted(tags) == sorted(XGRAMMAR)
-    assert set(XGRAMMAR.values()) <= set(rows())
+    assert set(XGRAMMAR.values()) <= set(tables())
 
 
 def test_every_structural_tag_of_vllm_has_a_format() -> None:
@@ -61,7 +61,7 @@ def test_every_structural_tag_of_vllm_has_a_format() -> None:
     registry = importlib.import_module("vllm.tool_parsers.structural_tag_registry")
     importlib.import_module("vllm.parser.harmony")  # registers its tag when it is imported, and nothing else imports it
     assert sorted(registry._VLLM_STRUCTURAL_TAG_REGISTRY) == sorted(VLLM_TAGS)
-    assert set(VLLM_TAGS.values()) <= set(rows())
+    assert set(VLLM_TAGS.values()) <= set(tables())
 
 
 @pytest.mark.parametrize(("name", "parser", "form"), PAIRS, ids=IDS)

@@ -18,7 +18,7 @@ from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.host import registry
 from logitloom.host.registry import available, load_plugin
 from logitloom_plugins.processors.tool_call import ToolCall
-from logitloom_plugins.tool_formats.builtin import rows
+from logitloom_plugins.tool_formats.builtin import tables
 from logitloom_plugins.tool_formats.text_language import of_length
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
 from tests.cases import some
@@ -33,7 +33,7 @@ from tests.plugins.tool_formats.tool_texts import (
 )
 
 ROOT = Path(__file__).parents[3]
-NAMES = sorted(rows())
+NAMES = sorted(tables())
 FORMATS = pytest.mark.parametrize("name", NAMES)
 
 
@@ -43,7 +43,7 @@ def test_every_row_is_an_entry_point_and_stands_in_the_documentation() -> None:
     assert {record.name for record in available("tool_formats")} >= set(NAMES)
     page = (ROOT / "docs" / "tool_call.md").read_text(encoding="utf-8").partition("## What parsers read")[0]
     documented = re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE)
-    assert documented[1:] == [(name, rows()[name]["models"]) for name in rows()]
+    assert documented[1:] == [(name, tables()[name]["models"]) for name in tables()], "write the row of the page"
 
 
 @FORMATS
@@ -74,7 +74,7 @@ KINDS: list[dict[str, Any]] = [
 def test_a_bound_is_known_on_the_tokens_that_a_call_still_needs(name: str) -> None:
     """Far from a limit on tokens no mask is searched for tokens that lead too far."""
     for kind in KINDS:
-        if rows()[name].get("nested") == "none" and kind.get("type") == "array":
+        if tables()[name].get("nested") == "none" and kind.get("type") == "array":
             continue
         properties = {"a": {"type": "string"}, "b": kind}
         parameters = {"type": "object", "properties": properties, "required": ["a", "b"], "additionalProperties": False}
@@ -343,11 +343,21 @@ def test_tools_that_a_format_cannot_write_are_refused(name: str, parameters: dic
             "The entry 'nested' of a format of 'tool_call' is 'xml'; it is one of json, none, parameters",
         ),
         ({"nested": "parameters"}, "nests parameters needs entries that tell where an array, an object and an item"),
-        ({"object": ["{"]}, r"The entry 'object' of a format of 'tool_call' is \('{',\); give two texts"),
+        (
+            {"object": ["{"]},
+            r"Option 'object' of \"a format of .* must be tuple\[str, str\], but is \['{'\]",
+        ),
         (
             {"variants": [{"calls": "x"}]},
-            r"The entry 'variants' of a format of 'tool_call' is \({'calls': 'x'},\); give tables of its other",
+            "\"a variant of a format of 'tool_call'\" has no option 'calls'. Did you mean 'call'",
         ),
+        ({"variants": [{"variants": []}]}, "A variant of a format of 'tool_call' has variants"),
+        (
+            {"variants": [{"call": 3}]},
+            "Option 'call' of \"a variant of a format of .* must be str, but is 3",
+        ),
+        ({"forbid": [3]}, "Option 'forbid' of \"a format of 'tool_call'\" must be "),
+        ({"types": {"string": 3}}, "Option 'types' of \"a format of 'tool_call'\" must be "),
         ({"words": ["Nil"]}, r"The entry 'words' of a format of 'tool_call' is \('Nil',\); give some of True, False"),
         ({"keys": "("}, r"The entry 'keys' of a format of 'tool_call' is '\(', which is no pattern: missing \)"),
     ],

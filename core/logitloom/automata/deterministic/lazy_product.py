@@ -346,7 +346,7 @@ class IntersectedAutomaton(_LazyProduct):
     def text_end(self, state: State) -> TextEnd:
         """The end according to an automaton whose text has ended; if none has ended, the end that holds most bytes."""
         found = [automaton.text_end(part) for automaton, part in zip(self.automata, _parts(state), strict=True)]
-        return max(found, key=lambda end: (end.finished, end.hold))
+        return max(found)
 
 
 def _parts(state: State) -> States:

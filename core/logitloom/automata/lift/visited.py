@@ -347,14 +347,13 @@ class WatchedStates(_StatesOfAWalk):
         """See :meth:`VisitedStates.step`."""
         return self.visited.step(states, read, self._most)
 
+    #: See :meth:`.WalkTable.computed`.
+    computed = step
+
     def row(self, state: int) -> Sequence[int]:
         """See :meth:`VisitedStates.row`."""
         self._read.add(state)
         return self.visited.row(state)
-
-    def computed(self, states: NDArray[Any], read: NDArray[np.uint8]) -> NDArray[Any]:
-        """See :meth:`.WalkTable.computed`."""
-        return self.visited.step(states, read, self._most)
 
     def reads(self, states: NDArray[Any]) -> None:
         """See :meth:`.WalkTable.reads`."""

@@ -257,11 +257,6 @@ class Content:
                 best = nearest, distances
         return best
 
-    def nearest_end(self, state: int, count: int) -> int | None:
-        """How many characters away the nearest end within the bounds is."""
-        way = self.way_to_end(state, count)
-        return None if way is None else way[0]
-
     @cached_property
     def farthest_end(self) -> int:
         """An upper bound on the characters to the nearest end within the bounds, from any state that leads to one."""
