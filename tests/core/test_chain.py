@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import MASK, PENALTY, Chain, Context, Effect, Processor, errors, hookimpl, option, processors
+from logitloom import MASK, PENALTY, Chain, Context, Effect, Processor, Vocabulary, errors, hookimpl, option, processors
 from logitloom.generation.dead_ends import closing_processor
 from logitloom.rows import tree as state
 from tests.cases import examples
@@ -562,13 +562,23 @@ def test_options_of_a_class_that_is_no_dataclass_are_refused_when_loading():
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "when"),
     [
-        lambda logits, context: logits - context.length[:, None],
-        lambda logits, context: context.backend.add_at(logits, context.sequence, -1.0),
+        (
+            lambda logits, context: logits - context.length[:, None],
+            "length is None unless the processor declares needs = frozenset({'length'}).",
+        ),
+        (
+            lambda logits, context: context.backend.add_at(logits, context.sequence, -1.0),
+            "sequence is None unless the processor declares needs = frozenset({'history'}).",
+        ),
+        (
+            lambda logits, context: context.backend.add_at(logits, context.tokens, -1.0),
+            "tokens is None in the first call.",
+        ),
     ],
 )
-def test_a_field_of_the_context_that_was_not_asked_for_is_named_in_a_note(change):
+def test_a_field_of_the_context_that_is_none_is_named_in_a_note(change, when):
     class Unasked(Processor):
         def process(self, logits, context):
             return change(logits, context)
@@ -578,7 +588,7 @@ def test_a_field_of_the_context_that_was_not_asked_for_is_named_in_a_note(change
     with pytest.raises(TypeError) as caught:
         chain.process(logits, chain.init_state(context), context)
     (note,) = caught.value.__notes__
-    assert note.endswith("A field of the context is None unless 'needs' asks for it: needs = frozenset({'length'}).")
+    assert note.endswith(f"before the first token. context.{when}")
 
 
 @pytest.mark.parametrize("answer", [[1], [[1]], True, [], [[1], [2], [3]]])
@@ -905,3 +915,56 @@ def test_host_objects_that_can_be_changed_in_place_are_found_by_debug(handle, in
     chain = processors.load(Mutable(), debug=True)
     with pytest.raises(errors.StateMismatch, match=f"'Mutable'.* a {type(handle).__name__} for row 1.*Keep {instead},"):
         chain.process(logits, chain.init_state(context), context)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:, :],
+        lambda x: x.reshape(-1).reshape(x.shape),
+        lambda x: x.detach() if hasattr(x, "detach") else x[...],
+    ],
+)
+def test_the_logits_of_the_caller_stay_though_a_processor_returns_a_view_of_them(backend, view):
+    class Same(Processor):
+        def process(self, logits):
+            return view(logits)
+
+    chain = processors.load(Same(), ("temperature", {"temperature": 0.5}), ("top_k", {"k": 1}))
+    logits = backend.asarray(np.array([[1.0, 2.0, 3.0]], dtype=np.float32))
+    context = Context.start(logits)
+    out, _ = chain.process(logits, chain.init_state(context), context)
+    assert backend.to_numpy(out).tolist() == [[-np.inf, -np.inf, 6.0]]
+    assert backend.to_numpy(logits).tolist() == [[1.0, 2.0, 3.0]]
+
+
+def test_arrays_of_derived_types_are_of_the_library(backend):
+    if backend.name not in ("numpy", "torch"):
+        pytest.skip("no types are derived from the library's arrays")
+    plain = backend.asarray(np.array([[1.0, 3.0, 2.0]], dtype=np.float32))
+    derived = type("Derived", (type(plain),), {})
+    logits = plain.view(derived) if backend.name == "numpy" else plain.as_subclass(derived)
+    for spec in (("temperature", {"temperature": 0.5}), ("top_k", {"k": 2}), ("min_p", {"p": 0.5})):
+        chain = processors.load(spec)
+        context = Context.start(logits)
+        found, expected = (chain.process(given, chain.init_state(context), context)[0] for given in (logits, plain))
+        assert backend.to_numpy(found).tolist() == backend.to_numpy(expected).tolist()
+
+
+def test_a_processor_of_several_branches_may_stand_before_one_that_forces_tokens():
+    class Apart(Processor):
+        stage = "guidance"
+        branches = 2
+
+        def process(self, logits):
+            return 2 * logits[: len(logits) // 2] - logits[len(logits) // 2 :]
+
+        def branch_prompts(self, context):
+            return [[[0]] * context.batch]
+
+    words = Vocabulary([b"", b"a", b"b"], eos=[0])
+    chain = processors.load(Apart(), ("regex", {"pattern": "ab"}), tokenizer=words)
+    context = Context.start(np.zeros((2, 3), dtype=np.float32), branches=2, prompt=[[0]], vocabulary=words)
+    alone = processors.load(chain.links[1], tokenizer=words)
+    expected = alone.forced_tokens(alone.init_state(context), context)
+    assert expected == chain.forced_tokens(chain.init_state(context), context) == [[1, 2, 0]]

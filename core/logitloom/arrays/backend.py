@@ -244,6 +244,10 @@ class Backend:
         """The function compiled by the library, where it can; else the function itself."""
         return function
 
+    def is_view(self, x: Array, of: Array) -> bool:
+        """Whether writing to ``x`` would change ``of``, an array of the same shape."""
+        return False
+
     def copied(self, x: Array, memory: Array | None = None) -> Array | None:
         """A writable copy of an array; None if the library cannot write into arrays, or not into arrays of this kind.
 

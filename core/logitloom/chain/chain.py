@@ -623,9 +623,9 @@ class Chain:
             step = context.with_fields(batch=1, donate=False, donate_state=False, pool=None).accept([before + run[:n]])
             if self._tracked:
                 step = positions.describe(step, positions.advance(alone.position, step))
-            blank = backend.asarray(np.zeros((1, context.vocab_size), np.float32))
             for i, veto in self._vetoes:
-                logits, _ = veto(blank, alone.processors[i], step)
+                blank = np.zeros((self.links[i].declared("branches"), context.vocab_size), np.float32)
+                logits, _ = veto(backend.asarray(blank), alone.processors[i], step)
                 if float(logits[0, token]) == NEG_INF:
                     return run[:n]
         return run

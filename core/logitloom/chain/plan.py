@@ -93,9 +93,14 @@ class WholeRows:
                 note(error, link.label, "process", context)
                 raise
             after.append(new)
-            if not ours and index < last and self.returns_fresh[index] and logits is not given:
+            if not ours and index < last and self.returns_fresh[index] and _is_ours(logits, given, context):
                 ours, context = True, context.with_fields(donate=True)
         return logits, after
+
+
+def _is_ours(logits: Array, given: Array, context: Context) -> bool:
+    """Whether the logits that a processor returned may be overwritten: if they are not those that it was given."""
+    return logits is not given and not context.backend.is_view(logits, given)
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,6 @@ class Plan:
             given = None if context.donate else logits
             logits, new = segment.run(logits, states[len(after) : len(after) + segment.count], here)
             after += new
-            if segment.fresh and not context.donate and logits is not given:
+            if segment.fresh and not context.donate and _is_ours(logits, given, context):
                 context = context.with_fields(donate=True)
         return logits, after

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from logitloom.arguments import shown
-from logitloom.arrays.backend import Array, library_of
+from logitloom.arrays.backend import Array, backend_of, library_of
 from logitloom.chain.links import Link
 from logitloom.context import Context, check_logits
-from logitloom.errors import InvalidContext, InvalidResult, InvalidSignature, LogitloomError, StateMismatch
+from logitloom.errors import (
+    BackendMissing,
+    InvalidContext,
+    InvalidResult,
+    InvalidSignature,
+    LogitloomError,
+    StateMismatch,
+)
 from logitloom.rows import tree as rows
 
 __all__ = ["check_answer", "check_step", "checked_result", "note", "writable"]
@@ -41,7 +48,7 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
     shape: tuple[int, ...] = logits.shape if key in _TAKEN else ()
     if len(shape) not in (1, 2):
         check_logits(logits)
-        if library_of(logits) != library_of(context.backend.arange(1)):
+        if backend_of(logits).name != key[2]:
             raise InvalidContext(
                 f"The logits are an array of {library_of(logits)}, but the generation began with {key[2]}. Give logits "
                 f"of one library from the first step to the last."
@@ -101,9 +108,9 @@ def _check_form(out: Any, logits: Array, label: str, branches: int) -> None:
 
     Of several branches, the rows of one may be left.
     """
-    if type(out) is not type(logits) and not (hasattr(out, "shape") and library_of(out) == library_of(logits)):
+    if type(out) is not type(logits) and not (hasattr(out, "shape") and _is_of(backend_of(logits).name, out)):
         raise InvalidSignature(
-            f"Processor {label!r} got logits of {library_of(logits)} and returned {type(out).__qualname__} in their "
+            f"Processor {label!r} got logits of {backend_of(logits).name} and returned {type(out).__qualname__} in their "
             f"place. Return an array of the same library, dtype and shape."
         )
     count, width = logits.shape
@@ -115,6 +122,14 @@ def _check_form(out: Any, logits: Array, label: str, branches: int) -> None:
         raise InvalidSignature(
             f"Processor {label!r} got {logits.dtype} logits and returned {out.dtype}; keep the dtype."
         )
+
+
+def _is_of(library: str, array: Any) -> bool:
+    """Whether an array is of a library; arrays of types that are derived from the library's type are, too."""
+    try:
+        return backend_of(array).name == library
+    except BackendMissing:
+        return False
 
 
 def check_answer(found: Any, hook: str, label: str, count: int | None) -> None:
@@ -139,6 +154,19 @@ def check_answer(found: Any, hook: str, label: str, count: int | None) -> None:
     )
 
 
+#: When a field of a context is None, for notes on errors.
+_NONE_WHEN: Final = {
+    "tokens": "in the first call",
+    **{
+        field: f"unless the processor declares needs = frozenset({{{need!r}}})"
+        for field, need in {
+            "length": "length", "prompt_length": "length", "step": "length", "sequence": "history", "prompt": "prompt",
+            "vocabulary": "vocabulary", "model": "model", "chosen_logprob": "chosen_logprob",
+        }.items()
+    },
+}  # fmt: skip
+
+
 def note(error: BaseException, label: str, doing: str, context: Context) -> None:
     """Add to an exception of a processor the label of the processor, and the place in the text.
 
@@ -155,9 +183,14 @@ def note(error: BaseException, label: str, doing: str, context: Context) -> None
     others = [frame for frame in frames if not frame.f_globals.get("__name__", "").startswith("logitloom.")]
     # The last frame of the processor's module; later frames belong to operations that the processor calls.
     last = next((frame for frame in reversed(others) if frame.f_globals is others[0].f_globals), None)
-    unasked = context.length is None and "'NoneType'" in str(error) and last is not None and "context" in last.f_locals
-    remedy = " A field of the context is None unless 'needs' asks for it: needs = frozenset({'length'})."
-    error.add_note(f"Raised by {doing} of the processor {label!r}, {where}.{remedy if unasked else ''}")
+    named = last.f_code.co_names if last is not None and "context" in last.f_locals else ()
+    absent = [name for name in named if "'NoneType'" in str(error) and name in _NONE_WHEN and _is_none(context, name)]
+    remedy = "".join(f" context.{name} is None {_NONE_WHEN[name]}." for name in absent)
+    error.add_note(f"Raised by {doing} of the processor {label!r}, {where}.{remedy}")
+
+
+def _is_none(context: Context, name: str) -> bool:
+    return getattr(context, "length" if name == "step" else name) is None
 
 
 def writable(logits: Array) -> bool:

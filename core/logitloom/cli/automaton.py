@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from logitloom.arguments import whole
-from logitloom.automata import DEFAULT_BUDGET, Budget, Dfa, LazyDfa, TokenAutomaton, compile_automaton, compile_pattern
+from logitloom.automata import DEFAULT_BUDGET, Budget, Dfa, LazyDfa, compile_automaton, compile_pattern
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.cli.default_loader import default_model
 from logitloom.cli.drawing import SMALLER, draw
@@ -105,9 +105,7 @@ def _vocabulary(path: str) -> Vocabulary:
 def _lifted(automaton: Dfa | LazyDfa, vocabulary: Vocabulary) -> dict[str, Any]:
     vocabulary_trie(vocabulary)  # belongs to the vocabulary, not to the pattern
     begin = time.perf_counter()
-    constraint: Any = (
-        TokenAutomaton(automaton, vocabulary) if isinstance(automaton, Dfa) else lift(automaton, vocabulary)
-    )
+    constraint: Any = lift(automaton, vocabulary)
     first = len(constraint.row(constraint.start()))
     found = time.perf_counter()
     told: dict[str, Any] = {"vocabulary": vocabulary.name, "vocabulary_size": vocabulary.size}

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from logitloom.automata.lift.lift import LiftedAutomaton, lift
+from logitloom.automata.lift.lift import lift
+from logitloom.automata.lift.lifted_automaton import LiftedAutomaton
 from logitloom.constraints.constraint_processor import ConstraintProcessor, LimitedProcessor
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory

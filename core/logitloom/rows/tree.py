@@ -164,6 +164,18 @@ def _no_index(index: Any, truth: bool) -> StateMismatch:
     return StateMismatch(f"Rows are named by a list of their numbers, but the index is {shown(index)}.{remedy}")
 
 
+def _check_range(index: np.ndarray[Any, Any], state: State) -> None:
+    """Raise unless a state has the rows: libraries read other memory, the last row, or the first one otherwise."""
+    rows = row_count(state)
+    wrong = index[(index < 0) | (index >= rows)] if rows is not None else index[:0]
+    if wrong.size:
+        raise StateMismatch(
+            f"Row {wrong[0]} is to be taken of a state with {rows} rows. Give numbers from 0 to {rows - 1}."
+            if rows
+            else f"Row {wrong[0]} is to be taken of a state without rows. Take none of it."
+        )
+
+
 def take(state: State, index: Array | Sequence[int]) -> State:
     """Rows ``index`` of a state, in that order; rows may repeat (forking) and be left out (dropping).
 
@@ -191,6 +203,8 @@ def take(state: State, index: Array | Sequence[int]) -> State:
 
     try:
         host: Any = index if native else _host_index(index)
+        if not native:
+            _check_range(host, state)
         return map_leaves(one, state)
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, LogitloomError):

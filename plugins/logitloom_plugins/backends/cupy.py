@@ -64,6 +64,10 @@ class CupyBackend(Backend):
         del arrays
         cupy.cuda.Device(self.device).synchronize()
 
+    def is_view(self, x: Array, of: Array) -> bool:
+        """By the memory of both."""
+        return bool(cupy.may_share_memory(x, of))
+
     def masked_fill(self, x: Array, mask: Array, value: float, donate: bool = False) -> Array:
         """In place when donated."""
         if not donate:  # bfloat16 has no selection and takes that of float32

@@ -49,6 +49,10 @@ class NumpyBackend(Backend):
         """The array itself."""
         return np.asarray(array)
 
+    def is_view(self, x: Array, of: Array) -> bool:
+        """Arrays with memory of their own are views of nothing."""
+        return x.base is not None and np.may_share_memory(x, of)
+
     def copied(self, x: Array, memory: Array | None = None) -> Array | None:
         """The given memory again, which spares the pages of a fresh array."""
         copy = np.empty(x.shape, dtype=x.dtype) if memory is None else memory[: len(x)]

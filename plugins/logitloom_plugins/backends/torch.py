@@ -146,6 +146,10 @@ class TorchBackend(Backend):
         compiled: Callable[..., Any] = torch.compile(function, fullgraph=True)
         return compiled
 
+    def is_view(self, x: Array, of: Array) -> bool:
+        """By the first address of both."""
+        return not _traced() and bool(x.untyped_storage().data_ptr() == of.untyped_storage().data_ptr())
+
     def copied(self, x: Array, memory: Array | None = None) -> Array | None:
         """The given memory again, which spares the pages of a fresh tensor; nothing is written into gradients."""
         if x.requires_grad or _traced():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
 from logitloom import Vocabulary, option
-from logitloom.automata import Budget, BudgetTracker, Dfa, LazyDfa, TokenAutomaton, at_most, compile_tree_automaton
+from logitloom.automata import Budget, BudgetTracker, Dfa, LazyDfa, at_most, compile_tree_automaton
 from logitloom.constraints import Constraint, LimitedProcessor, lift
 from logitloom.errors import BudgetExceeded, OptionError, PluginImportError, UnsupportedGrammar
 from logitloom.host.fingerprint import fingerprint_of
@@ -218,8 +218,6 @@ class RegularGrammar(NamedTuple):
 
     def bind(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The automaton over the tokens of a vocabulary."""
-        if isinstance(self.automaton, Dfa):
-            return TokenAutomaton(self.automaton, vocabulary, vocab_size)
         return lift(self.automaton, vocabulary, vocab_size)
 
 

@@ -181,6 +181,16 @@ def test_selecting_from_a_state_that_is_not_there_is_refused(which):
         state.select(versions, which)
 
 
+@pytest.mark.parametrize("index", [[3], [-1], [0, 7, 1], np.array([-5])])
+def test_rows_that_a_state_does_not_have_are_refused(backend, index):
+    wrong = next(int(row) for row in index if not 0 <= row < 3)
+    leaf = backend.asarray(np.arange(3, dtype=np.float32))
+    for tree in ((leaf,), {"rows": Rows("abc")}):
+        with pytest.raises(errors.StateMismatch, match=rf"Row {wrong} is to be taken of a state with 3 rows\."):
+            state.take(tree, index)
+    assert state.take((), index) == ()
+
+
 @pytest.mark.parametrize(
     "index",
     [1, np.int64(1), slice(0, 1), [0.0], [[0, 1]], "01", None, [2**40], np.zeros((1, 1), np.int32), [[1], [1, 2]]],

@@ -310,7 +310,7 @@ def test_a_mask_near_a_limit_takes_a_bounded_amount_of_work(monkeypatch: pytest.
     letters = [bytes([each]) for each in b"abcdef.()"]
     words = Vocabulary([b"", *letters, *[a + b for a in letters for b in letters]], eos=[0])
     most = 600
-    monkeypatch.setattr("logitloom.automata.lift.lift._MOST_WORK_NEAR", most)
+    monkeypatch.setattr("logitloom.automata.lift.lifted_automaton._MOST_WORK_NEAR", most)
     completions = TokenCompletions(pruned(parse_gbnf(AMBIGUOUS)), words, words.size)
     visited, dice = completions._texts.memory.visited, np.random.default_rng(1)
     recogniser, text, cut = completions._recogniser, NOTHING_READ, 0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from logitloom.automata.catalogues.catalogue import Catalogue, Interval
 from logitloom.automata.lift import trie_walk
 from logitloom.automata.lift.level_walk import token_set_of
-from logitloom.automata.lift.lift import LiftedAutomaton
+from logitloom.automata.lift.lifted_automaton import LiftedAutomaton
 from logitloom.automata.lift.words import vocabulary_words
 from logitloom.contract import UNKNOWN, ByteAutomaton, Constraint, State, TokenSet
 from logitloom.errors import VocabularyError

@@ -21,7 +21,7 @@ from logitloom.automata.deterministic.reach import ends_reachable, steps_to
 from logitloom.automata.lift.compiled_walk import compiled_set
 from logitloom.automata.lift.dense_table import DenseTable
 from logitloom.automata.lift.level_walk import in_order, level_walk, walked_set
-from logitloom.automata.lift.lift import LiftedAutomaton
+from logitloom.automata.lift.lifted_automaton import LiftedAutomaton
 from logitloom.automata.lift.shortest_texts import tokens_of_shortest_texts
 from logitloom.automata.lift.token_tables import TooManyFunctions, token_classes
 from logitloom.automata.lift.traps import every_state_can_go_on

@@ -13,7 +13,7 @@ from logitloom import Vocabulary
 from logitloom.automata import LazyDfa
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
-from logitloom.automata.lift import lift as module
+from logitloom.automata.lift import lifted_automaton as module
 from logitloom.automata.lift.visited import VisitedStates, WatchedStates
 from logitloom.automata.patterns.pattern import parse_pattern
 from logitloom.constraints import LiftedAutomaton, lift

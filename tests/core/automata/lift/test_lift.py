@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logitloom.automata import DenseAutomaton, compile_pattern
 from logitloom.constraints import ByteAutomaton, LiftedAutomaton, lift
 from logitloom.errors import VocabularyError
 from logitloom.host.hookspecs import TextEnd
@@ -22,7 +23,7 @@ from tests.cases import EXHAUSTIVE
 
 LETTERS = b"ab()x"
 #: The package has a function of the same name.
-MODULE = sys.modules["logitloom.automata.lift.lift"]
+MODULE = sys.modules["logitloom.automata.lift.lifted_automaton"]
 
 
 class Brackets(ByteAutomaton):
@@ -349,3 +350,16 @@ def test_results_are_read_only():
     assert isinstance(constraint, LiftedAutomaton)
     assert constraint.automaton().fingerprint == b"brackets"
     assert constraint.states is None
+
+
+@pytest.mark.parametrize("pattern", ["a+b", "[ab]{2}", "(ab|ba)*"])
+def test_a_whole_table_is_lifted_as_the_automaton_that_it_is(pattern):
+    words = Vocabulary([b"</s>", b"a", b"b", b"ab", b"aab", b"x"], eos=[0])
+    dfa = compile_pattern(pattern)
+    dense, plain = lift(dfa, words, 8), lift(DenseAutomaton(dfa), words, 8)
+    waiting = [(dense.start(), plain.start(), 0)]
+    for one, other, depth in waiting:
+        assert dense.may_end(one) == plain.may_end(other)
+        ids = dense.allowed(one).listed(8).tolist()
+        assert ids == plain.allowed(other).listed(8).tolist()
+        waiting += [(dense.advance(one, t), plain.advance(other, t), depth + 1) for t in ids if t and depth < 4]

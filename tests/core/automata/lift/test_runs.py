@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from logitloom.automata import LazyDfa, TokenAutomaton, compile_pattern
 from logitloom.automata.compilation import _subsets
 from logitloom.automata.compilation_budget import BudgetTracker
-from logitloom.automata.lift import lift
+from logitloom.automata.lift import lifted_automaton
 from logitloom.automata.lift.trie import vocabulary_trie
 from logitloom.automata.lift.visited import VisitedStates
 from logitloom.automata.patterns.pattern import parse_pattern
@@ -138,7 +138,7 @@ def test_masks_with_runs_equal_masks_without(pattern: str) -> None:
     words = vocabulary()
     with mock.patch("logitloom.automata.lift.visited._MANY", -1):
         found = lifted(lazy(pattern), words)
-        with mock.patch.object(lift, "automaton_kernels", return_value=None):
+        with mock.patch.object(lifted_automaton, "automaton_kernels", return_value=None):
             plain = lifted(lazy(pattern), words)
             states = [plain.start()]
             for state in states[:20]:
