@@ -110,8 +110,8 @@ def _check_form(out: Any, logits: Array, label: str, branches: int) -> None:
     """
     if type(out) is not type(logits) and not (hasattr(out, "shape") and _is_of(backend_of(logits).name, out)):
         raise InvalidSignature(
-            f"Processor {label!r} got logits of {backend_of(logits).name} and returned {type(out).__qualname__} in their "
-            f"place. Return an array of the same library, dtype and shape."
+            f"Processor {label!r} got logits of {backend_of(logits).name} and returned {type(out).__qualname__} in "
+            f"their place. Return an array of the same library, dtype and shape."
         )
     count, width = logits.shape
     if tuple(out.shape) not in ((count, width), (count // branches, width)):
