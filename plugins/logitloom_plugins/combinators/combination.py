@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
@@ -95,7 +96,9 @@ class Combination(Constraint):
             for part in parts
         ]
         #: Per section and string the special ids whose text is a part of the string, by its position.
-        tags_of = cache(lambda text: _tags_in(text, shown))
+        named = sorted(filter(None, shown), key=len, reverse=True)
+        of_longest_first = re.compile(b"|".join(map(re.escape, named)) if named else b"(?!)")
+        tags_of = cache(lambda text: _tags_in(text, of_longest_first, shown))
         self._tags = [[tags_of(text) for text, _ in part.exits] for part in parts]
         #: Per section, string and position in the string the longest token that continues the string.
         self._pieces = [
@@ -681,19 +684,9 @@ def _ending_in(
     return tuple(found)
 
 
-def _tags_in(text: bytes, shown: Mapping[bytes, Sequence[int]]) -> Tags:
+def _tags_in(text: bytes, named: re.Pattern[bytes], shown: Mapping[bytes, Sequence[int]]) -> Tags:
     """The special tokens whose texts are parts of a string, by position: from the left, of several the longest."""
-    found: Tags = {}
-    position = 0
-    by_length = sorted(((name, tuple(ids)) for name, ids in shown.items() if name), key=lambda one: -len(one[0]))
-    while position < len(text):
-        here = next((one for one in by_length if text.startswith(one[0], position)), None)
-        if here is None:
-            position += 1
-            continue
-        found[position] = len(here[0]), here[1]
-        position += len(here[0])
-    return found
+    return {part.start(): (len(part[0]), tuple(shown[part[0]])) for part in named.finditer(text)}
 
 
 def _together(ids: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:

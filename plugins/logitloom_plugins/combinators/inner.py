@@ -295,11 +295,11 @@ class SharedInners:
         #: given processors are kept, too, so that no other object gets the same identity.
         self._made: dict[str, tuple[Any, Inner]] = {}
 
-    def of(self, given: Any) -> Inner:
+    def of(self, given: Any, *, written: str = "") -> Inner:
         """The processors, given as for :class:`Inner`, which are all constraints."""
-        key = json.dumps(given, default=id)
+        key = json.dumps([given, written], default=id)
         if key not in self._made:
-            self._made[key] = given, Inner(given, self._owner)
+            self._made[key] = given, Inner(given, self._owner, written=written)
         return self._made[key][1]
 
 

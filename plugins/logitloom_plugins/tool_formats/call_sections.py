@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from logitloom.errors import OptionError
-from logitloom_plugins.combinators import Exit, Inner, Section, SharedInners
+from logitloom_plugins.combinators import Exit, Section, SharedInners
 from logitloom_plugins.tool_formats.call_reader import CallMeaning, Event, SectionContent
 from logitloom_plugins.tool_formats.parameters import Way, check_array, mark_of, ways_of
 from logitloom_plugins.tool_formats.tool_format import ToolFormat
@@ -184,7 +184,7 @@ class _CallSections:
         kind = "arguments" if self.form.by_name else "calls" if self.form.style == "array" else "call"
         self.meaning.contents[number] = SectionContent(kind, written=written)
         options = {**self.style, "schema": call_schema(tools, self.form, parallel=self.parallel)}
-        inner = Inner(("json", options), self.owner, written=written)
+        inner = self._inners.of(("json", options), written=written)
         self.define(number, Section(inner, may_end=not (self.form.end or self.form.close)), after)
 
     # --- parameters one by one --------------------------------------------------------------------------------------

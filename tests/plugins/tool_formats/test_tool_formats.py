@@ -588,3 +588,12 @@ def test_parameters_with_equal_schemas_share_a_constraint() -> None:
     kept = [id(one) for one in found.constraints if one is not None and one.restricts]
     assert len(kept) == 5
     assert len({*kept}) == 3
+
+
+def test_the_arguments_of_a_tool_are_compiled_once_for_all_ways_to_begin_a_call() -> None:
+    tools = [{"name": f"f{i}", "parameters": {"properties": {f"p{i}": {"type": "integer"}}}} for i in range(4)]
+    inners = [section.inner for section in ToolCall(tools=tools, format="gpt_oss").sections() if section.inner]
+    schemas = [inner for inner in inners if [each.label for each in inner.links] == ["json"]]
+    assert len(tool_format("gpt_oss").ways) > 1
+    assert len(schemas) == len(tool_format("gpt_oss").ways) * len(tools)
+    assert len({id(inner) for inner in schemas}) == len(tools)
