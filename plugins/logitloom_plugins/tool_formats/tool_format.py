@@ -131,13 +131,15 @@ class ToolFormat:
 
     @cached_property
     def ways(self) -> tuple[ToolFormat, ...]:
-        """The format, and one format for each of its variants.
+        """The format, and one format for each of its variants; what one may not write, none may.
 
         Example:
             >>> [form.call for form in ToolFormat(call="<call>", variants=({"call": "CALL "},)).ways]
             ['<call>', 'CALL ']
         """
-        return (self, *(replace(self, variants=(), **entries) for entries in self.variants))
+        forms = (self, *(replace(self, variants=(), **entries) for entries in self.variants))
+        unwritten = tuple({text for form in forms for text in form.unwritten})
+        return tuple(replace(form, forbid=unwritten) for form in forms) if self.variants else forms
 
     @property
     def head(self) -> str:
@@ -161,13 +163,13 @@ class ToolFormat:
 
         Example:
             >>> ToolFormat(call="<call>", end="</call>").unwritten
-            ('<call>', '</call>')
+            ('</call>', '<call>')
         """
         entries = (self.open, self.call, self.end, self.close, self.trigger, self.parameter, self.parameter_end,
                    self.item, self.item_end, self.quote)  # fmt: skip
         parts = [part for entry in entries for part in re.split(r"\{(?:name|index|key|type|string)\}", entry)]
         found = [tag for part in parts for tag in _TAG.findall(part)]
-        return tuple(dict.fromkeys([*(self.tags or found), *self.forbid]))
+        return tuple(sorted({*(self.tags or found), *self.forbid}))
 
     def check_name(self, name: str, what: str, pattern: str) -> None:
         """Check that parsers read a name.
