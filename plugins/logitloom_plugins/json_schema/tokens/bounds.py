@@ -513,6 +513,9 @@ class TokenBounds:
             if listed is None or value is _NO_BOUND:
                 return _NO_BOUND
             texts, ending = listed
+            if self._machine.values.of_type(member.demand, "object"):
+                # Whitespace may stand behind each byte of an object.
+                ending *= self._bytes(b",", layout)
             longest = max([longest, *[self._tokens(b"," + text, layout) for text in texts]])
             added = max(added, value.added, ending, longest)
         return _Bound(more * longest + self._tokens(b"]", layout), added)

@@ -246,9 +246,9 @@ class DifferentItems:
         return None, work + MEMBER * tries
 
     def _others(self, position: Position) -> list[int]:
-        """Bytes that may come in a string where none of those that are tried may; none for other positions."""
+        """Bytes that are tried in a string or a name beside those that are tried everywhere."""
         state = self._machine.states[position.state]
-        if not isinstance(state, TextState) or isinstance(state.context, NameContext):
+        if not isinstance(state, TextState):
             return []
         return others(state.context.content.automaton, state.content_state)
 

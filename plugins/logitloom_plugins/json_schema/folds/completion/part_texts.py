@@ -12,6 +12,7 @@ from logitloom.errors import BudgetExceeded
 from logitloom_plugins.json_schema.folds.completion.completion_memory import MOST_SEARCHED
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
 from logitloom_plugins.json_schema.folds.completion.local_texts import LocalTexts
+from logitloom_plugins.json_schema.folds.completion.objects_that_differ import most_to_end_differently
 from logitloom_plugins.json_schema.folds.completion.required_texts import (
     all_contained,
     is_simple,
@@ -21,7 +22,7 @@ from logitloom_plugins.json_schema.folds.completion.required_texts import (
 )
 from logitloom_plugins.json_schema.folds.completion.short_contents import longest_path
 from logitloom_plugins.json_schema.folds.completion.strings_that_differ import most_to_differ
-from logitloom_plugins.json_schema.folds.completion.value_texts import contents_of, short_values
+from logitloom_plugins.json_schema.folds.completion.value_texts import contents_of, short_values, values_in_order
 from logitloom_plugins.json_schema.grammar import objects
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.keys import Keys, Label
@@ -115,9 +116,16 @@ class PartTexts:
             others: how many values are taken.
             more: how many values must still come after the unfinished one.
         """
-        if any(self._values.of_type(demand, kind) for kind in ("object", "array")):
-            return None
         texts, ending = [*self.value(demand).values(), b"false"], 0
+        for frame in self.openings(demand)[2]:
+            # Further objects are taken from a list.
+            texts += [text for _, text, _ in values_in_order(self._texts, demand, 1 << others.bit_length())]
+            if demand.extras or isinstance(frame, ArrayFrame) or (more and len({*texts}) <= others):
+                return None
+            size = most_to_end_differently(self._texts, frame, others)
+            if size is None:
+                return None
+            ending = max(ending, size + more * (max(map(len, texts)) - min(map(len, texts))))
         for content, quoted in contents_of(self._texts, demand):
             automaton = content.automaton
             short = self._texts.contents.short_values(content, quoted, 1 << others.bit_length())

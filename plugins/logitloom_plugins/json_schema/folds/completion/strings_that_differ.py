@@ -19,6 +19,8 @@ TRIED: Final = b'0123456789abcdefghijklmnopqrstuvwxyz",[]{}:-. \n\\'
 _PLAIN: Final = bytes([byte for byte in TRIED if byte >= 0x20 and byte not in b'"\\'])
 #: The bytes that stand for themselves and are tried where none of the first may come.
 _OTHERS: Final = bytes([byte for byte in range(0x21, 0x7F) if byte not in b'"\\'])
+#: The most further bytes that are tried beside the first.
+_FEW: Final = 8
 #: The most bytes that end a character, the bytes of an escaped byte, the most bytes that make strings differ, and the
 #: most entries of the table of a content.
 _END_OF_CHARACTER: Final = 3
@@ -28,11 +30,13 @@ _MOST_ENTRIES: Final = 1 << 15
 
 
 def others(automaton: MooreMachine, state: int) -> list[int]:
-    """The bytes that are tried in a state of a content where no plain byte that is tried everywhere may come."""
+    """The bytes that are tried in a state of a content beside those that are tried everywhere.
+
+    These are all that may come if they are few, as in a listed text, or if none that is tried everywhere may come.
+    """
     going_on = automaton.next[state].take(automaton.byte_class) >= 0
-    if going_on[[*_PLAIN]].any():
-        return []
-    return [byte for byte in dict.fromkeys((*_OTHERS, *representatives(automaton))) if going_on[byte]]
+    found = [byte for byte in dict.fromkeys((*_OTHERS, *representatives(automaton))) if going_on[byte]]
+    return found if len(found) <= _FEW or not going_on[[*_PLAIN]].any() else []
 
 
 def most_to_differ(content: Content, taken: int) -> int | None:
