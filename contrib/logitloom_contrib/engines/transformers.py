@@ -152,9 +152,13 @@ class _CallRows(MadeAnew):
         ids = (input_ids if input_ids.is_cpu else input_ids.cpu()).numpy()
 
         def tentative() -> bool:
-            # Drafts are verified with one slice of a larger tensor per position; beams with log-probabilities.
+            decoding = {frame.f_code.co_name for frame in _frames_of_generate(sys._getframe(1))}
+            # Drafts are verified with one slice of a larger tensor per position.
             sliced = scores.untyped_storage().nbytes() > scores.numel() * scores.element_size()
-            return sliced or bool((scores <= 0).all())
+            if "_assisted_decoding" in decoding:
+                return sliced or "_sample" in decoding  # of the assistant
+            # Beams have log-probabilities, also in searches that are not those of the library.
+            return "_sample" not in decoding and (sliced or bool((scores <= 0).all()))
 
         out: torch.Tensor = self.tracker.process(scores, ids, _starts(ids, self.padding), tentative=tentative)
         return out
@@ -419,36 +423,41 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         return self._model
 
 
+def _frames_of_generate(frame: Any) -> Iterator[Any]:
+    """The frames of the module of ``generate`` that a call comes from, from the innermost outwards."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == _GENERATION:
+            yield frame
+        frame = frame.f_back
+
+
 def _longest_text(frame: Any) -> int | None:
     """The length, prompt included, at which the calling ``generate`` stops; None if no caller is ``generate``.
 
     If an assistant's ``generate`` runs inside the ``generate`` that it drafts for, the outer ``generate`` counts.
     """
     found = None
-    while frame is not None:
-        if frame.f_globals.get("__name__") == _GENERATION and "generation_config" in frame.f_locals:
-            found = getattr(frame.f_locals["generation_config"], "max_length", None)
-        frame = frame.f_back
+    for each in _frames_of_generate(frame):
+        if "generation_config" in each.f_locals:
+            found = getattr(each.f_locals["generation_config"], "max_length", None)
     return found
 
 
 def _criteria_of_beams(frame: Any) -> Any:
     """The stopping criteria of the beam search that a call comes from, None if it comes from none."""
-    while frame is not None:
-        if frame.f_code.co_name == "_beam_search" and frame.f_globals.get("__name__") == _GENERATION:
-            return frame.f_locals.get("stopping_criteria")
-        if frame.f_code.co_name == "generate":
+    for each in _frames_of_generate(frame):
+        if each.f_code.co_name == "_beam_search":
+            return each.f_locals.get("stopping_criteria")
+        if each.f_code.co_name == "generate":
             return None
-        frame = frame.f_back
     return None
 
 
 def _assisted_list(frame: Any) -> Any:
     """The processors of the assisted generation that a call comes from, None if it comes from none."""
-    while frame is not None:
-        if frame.f_code.co_name == "_assisted_decoding":
-            return frame.f_locals.get("logits_processor")
-        frame = frame.f_back
+    for each in _frames_of_generate(frame):
+        if each.f_code.co_name == "_assisted_decoding":
+            return each.f_locals.get("logits_processor")
     return None
 
 

@@ -30,21 +30,21 @@ class ForbiddenTokens:
     def __init__(self, chain: Chain, ends: RowEnds, context: dict[str, Any]) -> None:
         self._chain, self._ends = chain, ends
         self._vocabulary = context.get("vocabulary") or chain.vocabulary
-        #: Whether a processor may leave a row no token, and whether all such processors report this themselves.
+        #: Whether a processor may leave a row no token, be it together with what the engine itself forbids.
         closing = [link for link in chain.links if not link.effect.keeps_last]
-        self._guarded = bool(closing)
-        #: Whether processors that contradict each other can leave a row no token; a single processor reports this
-        #: itself.
+        self.guarded = bool(closing)
+        #: Whether processors of the chain that contradict each other can leave a row no token; a single processor
+        #: reports this itself.
         self.may_contradict = len(closing) > 1 or bool(truncations(chain.links))
         told = all(link.is_constraint for link in closing)
-        self._told = self._guarded and told and not context.get("compiled")
+        self._told = self.guarded and told and not context.get("compiled")
 
     def seen_in_logits(self, context: Context) -> bool:
         """Whether forbidden tokens are looked for in the logits returned before, which are kept for this purpose.
 
         Constraints in host memory report a forbidden token by themselves, when it is fed to them.
         """
-        return self._guarded and not (self._told and context.backend.on_host)
+        return self.guarded and not (self._told and context.backend.on_host)
 
     def reject_unlikely(
         self, match: CallMatch, call: Call, tokens: list[list[int]], tolerated: Callable[[], bool], state: ChainState
@@ -120,11 +120,8 @@ class ForbiddenTokens:
                 f"Processor {label!r} left row {row} without any legal token at position {len(ids) - 1}, and the "
                 f"engine went on with token {token}. {so_far} Chain: {labels}. Loosen one of its constraints."
             )
-        if error is not None:
-            return IllegalToken(f"{error} {so_far}", row)
         shown = f" ({vocabulary.describe(token)})" if vocabulary else ""
+        said = error or f"Row {row} accepted token {token}{shown}, which the chain ({labels}) had forbidden."
         return IllegalToken(
-            f"Row {row} accepted token {token}{shown}, which the chain ({labels}) had forbidden. {so_far} Another "
-            f"processor or the engine overrode the chain, or left it no legal token.",
-            row,
+            f"{said} {so_far} Another processor or the engine overrode the chain, or left it no legal token.", row
         )

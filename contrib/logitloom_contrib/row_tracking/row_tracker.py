@@ -267,8 +267,7 @@ class RowTracker:
             return None
         out, new, context = found
         call = before.one_token_more(CallSnapshot(ids, starts, known), new, before.origin)
-        if self._forbidden.may_contradict:
-            out = self._with_an_end(out, call, state, context, tentative)
+        out = self._with_an_end(out, logits, call, state, context, tentative)
         self._newest = call
         before.generation.remember(call, self._states, self._state_bytes)
         return out
@@ -347,7 +346,7 @@ class RowTracker:
         out, state = self.chain.process(logits, before, context)
         no = np.zeros(rows, dtype=np.bool_)
         call = Call(generation, asked, state, generation.origins, asked.lengths.copy(), no, no.copy())
-        out = self._with_an_end(out, call, before, context, tentative)
+        out = self._with_an_end(out, logits, call, before, context, tentative)
         return self._remember(call, out)
 
     def _step_plainly(
@@ -372,7 +371,7 @@ class RowTracker:
             return None
         out, state, context = found
         call = before.one_token_more(asked, state, match.origins())
-        out = self._with_an_end(out, call, old, context, tentative)
+        out = self._with_an_end(out, logits, call, old, context, tentative)
         return self._remember(call, out)
 
     def _continue(self, match: CallMatch, call: Call, logits: Array, tentative: Callable[[], bool] | None) -> Array:
@@ -393,23 +392,29 @@ class RowTracker:
                 break
             except IllegalToken as error:
                 self._forbidden.reject_fed(error, call, tokens, tolerated, state, context)
-        out = self._with_an_end(out, call, state, context, tentative)
+        out = self._with_an_end(out, logits, call, state, context, tentative)
         for row, taken in enumerate(tokens):
             if taken:
                 call.fed[row] += len(taken)
         return self._remember(call, out)
 
     def _with_an_end(
-        self, out: Array, call: Call, before: ChainState, context: Context, tentative: Callable[[], bool] | None
+        self,
+        out: Array,
+        logits: Array,
+        call: Call,
+        before: ChainState,
+        context: Context,
+        tentative: Callable[[], bool] | None,
     ) -> Array:
         """Allow the end in rows that a ``stop`` ended and other processors left without a token: an engine would take
         any token.
 
         Raises:
-            NoLegalToken: processors contradict each other, and left a row no token; unless the row has ended, or the
-                engine drops such rows by itself.
+            NoLegalToken: processors contradict each other, or what the engine itself forbids, and left a row no token;
+                unless the row has ended, or the engine drops such rows by itself.
         """
-        if not self._forbidden.may_contradict:
+        if not self._forbidden.guarded:
             return out
         closed = context.backend.to_numpy(context.backend.xp.max(out, axis=-1)) == NEG_INF
         rows = np.flatnonzero(closed & ~call.ended & ~call.dead).tolist()
@@ -424,8 +429,9 @@ class RowTracker:
                 taken = call.asked.row(row)
                 written = taken[len(call.origin[row].prompt) :].tolist()
                 raise no_legal_token(
-                    self.chain, before, context, row, name=f"row {row}", position=len(taken), tokens=written
-                )
+                    self.chain, before, context, row,
+                    name=f"row {row}", position=len(taken), tokens=written, given=logits,
+                )  # fmt: skip
         return context.backend.masked_fill(out, context.backend.asarray(ending), 0.0)
 
     def _remember(self, call: Call, out: Array) -> Array:

@@ -79,7 +79,15 @@ def truncations(links: Sequence[Link]) -> list[Link]:
 
 
 def no_legal_token(
-    chain: Chain, before: ChainState, context: Context, row: int, *, name: str, position: int, tokens: Sequence[int]
+    chain: Chain,
+    before: ChainState,
+    context: Context,
+    row: int,
+    *,
+    name: str,
+    position: int,
+    tokens: Sequence[int],
+    given: Array | None = None,
 ) -> NoLegalToken:
     """The error of a row whose processed logits are all -inf.
 
@@ -90,6 +98,8 @@ def no_legal_token(
         name: the name of the row in the message.
         position: its number of tokens, prompt included.
         tokens: its accepted tokens.
+        given: ``[rows, vocab]``, the logits that the chain got in that step, if they are still there: for the tokens
+            that had been forbidden before the chain ran.
     """
     # The tokens that a truncation leaves depend on the logits, which are gone; the tokens that constraints leave do
     # not.
@@ -99,9 +109,17 @@ def no_legal_token(
     remedy = "Loosen one of its constraints, or let the row end there."
     at = chain.labels.index(label) if label else 0
     others = [repr(chain.labels[index]) for index in hard if index < at]
+    allowing = [repr(chain.labels[index]) for index in hard]
+    allow = "allows" if len(allowing) == 1 else "allow"
     early = [repr(link.label) for link in truncations(chain.links)]
     guiding = [repr(link.label) for link in chain.links if link.declared("stage") == "guidance"]
-    if others:
+    if label is None and given is not None and _closed_before(chain, hard, before, context, row, given):
+        by = f"The engine's own settings forbade all tokens that {' and '.join(allowing)} {allow}, which left"
+        remedy = (
+            "Loosen these settings, which come before the chain (such as min_new_tokens, bad_words_ids, "
+            "suppress_tokens, no_repeat_ngram_size or a bias), or loosen the chain."
+        )
+    elif others:
         by = f"Processors {', '.join(others)} and {label!r} contradict each other: together they left"
         if all(chain.links[index].is_constraint for index in hard if index <= at):
             remedy = (
@@ -109,14 +127,22 @@ def no_legal_token(
                 "the row end there."
             )
     elif label is None and hard and (early or guiding):
-        keeping, allowing = ", ".join(early or guiding), [repr(chain.labels[index]) for index in hard]
-        allow = "allows" if len(allowing) == 1 else "allow"
+        keeping = ", ".join(early or guiding)
         by = f"{keeping} kept no token that {' and '.join(allowing)} {allow}, which left"
         remedy = f"Put {keeping} behind {allowing[-1]}." if early else f"Set the options of {keeping} to keep more."
     return NoLegalToken(
         f"{by} {name} without any legal token at position {position}{written(chain, context, tokens)}. Chain: "
         f"{', '.join(chain.labels)}. {remedy}"
     )
+
+
+def _closed_before(
+    chain: Chain, hard: Sequence[int], before: ChainState, context: Context, row: int, given: Array
+) -> bool:
+    """Whether some processors forbid every token of a row that has not been forbidden in the given logits."""
+    forbidden = context.backend.to_numpy(given)[row] == NEG_INF
+    logits = np.where(np.arange(len(given))[:, None] == row, np.where(forbidden, NEG_INF, 0), 0).astype(np.float32)
+    return _first(_closed, chain, hard, context.backend.asarray(logits), before, context, row) is not None
 
 
 def invalid_logits(

@@ -215,6 +215,45 @@ def test_a_model_that_overrides_the_chain_is_found_out(tiny_transformers: Any) -
     assert "regex" in str(raised.value)
 
 
+OWN_SETTINGS: dict[str, dict[str, Any]] = {
+    "min_new_tokens": {"min_new_tokens": 6},
+    "min_new_tokens at the limit": {"min_new_tokens": 5, "max_new_tokens": 5},
+    "suppress_tokens": {"suppress_tokens": [EOS]},
+    "no_repeat_ngram_size": {"no_repeat_ngram_size": 1},
+}
+
+
+@pytest.mark.parametrize("setting", OWN_SETTINGS)
+@pytest.mark.parametrize("mode", ["greedy", "sampling", "prompt lookup"])
+@pytest.mark.parametrize("lower", [0.0, 1e3], ids=["logits of any sign", "logits below zero"])
+def test_settings_of_generate_that_contradict_the_chain_are_named(
+    tiny_transformers: Any, setting: str, mode: str, lower: float
+) -> None:
+    class Lower(LogitsProcessor):  # type: ignore[misc]
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            return scores - lower
+
+    model = tiny_transformers()
+    chain = chain_of(("regex", {"pattern": "aaaa" if "ngram" in setting else "[0-9]{4}"}))
+    listed = LogitsProcessorList([Lower(), to_transformers(chain, model)])
+    options = {"max_new_tokens": 12, **MODES[mode], **OWN_SETTINGS[setting]}
+    named = rf"engine's own settings .* 'regex' allows,.*{setting.split()[0]}"
+    with pytest.raises(NoLegalToken, match=named) as raised:
+        model.generate(**batch("z"), logits_processor=listed, **options)
+    written = re.search("after '(.*?)'", str(raised.value))
+    assert written is not None
+    assert re.fullmatch("a" if "ngram" in setting else "[0-9]{4}", written[1])
+
+
+def test_settings_of_generate_that_leave_tokens_are_kept(tiny_transformers: Any) -> None:
+    model = tiny_transformers()
+    processor = to_transformers(chain_of(("regex", {"pattern": "[a-z]{1,9}"})), model)
+    found = model.generate(**batch(*PROMPTS), logits_processor=processor, max_new_tokens=12, min_new_tokens=4)
+    rows = found[:, batch(*PROMPTS)["input_ids"].shape[1] :].tolist()
+    assert all(EOS not in row[:4] for row in rows)
+    assert all(re.fullmatch("[a-z]{4,9}", VOCABULARY.decode(row)) for row in rows)
+
+
 def test_scores_that_generate_returns_are_not_touched(tiny_transformers: Any) -> None:
     model = tiny_transformers()
     processor = to_transformers(chain_of(("regex", {"pattern": "[0-9]{4}"}), "temperature"), model)

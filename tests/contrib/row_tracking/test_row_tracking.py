@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Context, Processor, Vocabulary, processors
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet, NoLegalToken
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 from logitloom_contrib.row_tracking.call_snapshot import CallSnapshot
@@ -373,6 +374,17 @@ def test_a_truncation_that_leaves_no_token_of_a_constraint_is_named() -> None:
     logits[0, 2] = 9.0
     with pytest.raises(NoLegalToken, match="'top_k' kept no token that 'regex' allows, which left row 0 .* position 1"):
         tracker.process(logits, np.array([[5]]))
+
+
+@pytest.mark.parametrize("before", [[], [("top_k", {"k": 1})]], ids=["constraint", "truncation and constraint"])
+def test_settings_of_the_engine_that_leave_no_token_of_a_constraint_are_named(before: list[Any]) -> None:
+    tracker = tracker_of(*before, ("regex", {"pattern": "abc"}))
+    logits = np.zeros((2, VOCAB), dtype=np.float32)
+    logits[:, 0] = 9.0
+    tracker.process(logits, np.array([[5], [6]]))
+    logits[:, :2] = [[0.0, 9.0], [9.0, NEG_INF]]  # the engine forbids 'b' in row 1
+    with pytest.raises(NoLegalToken, match="own settings forbade .* 'regex' allows, .* row 1 .* after 'a'"):
+        tracker.process(logits, np.array([[5, 0], [6, 0]]))
 
 
 def test_a_draft_that_was_forbidden_closes_its_row_only() -> None:
