@@ -11,19 +11,26 @@ import sys
 from importlib import metadata
 from typing import Any, Final
 
+from logitloom import processors
 from logitloom.arguments import printable, shown
 from logitloom.arrays.backend import Backend
+from logitloom.chain import Chain
+from logitloom.chain.links import Link
 from logitloom.cli.server_check import KEY_VARIABLE, check_server
 from logitloom.cli.terminal import styled, table
 from logitloom.errors import LogitloomError, OptionError
-from logitloom.host import registry
+from logitloom.generation.candidates import require_methods
+from logitloom.host import options, registry
 from logitloom.host.entry_points import installed, name_and_version
 from logitloom.host.loading import is_interruption
+from logitloom.host.plugin_manager import PluginManager
 
 __all__ = ["add_parser", "examine", "mistaken"]
 
 #: What logitloom itself stands on.
 _FOUNDATIONS = ("logitloom", "numpy", "pluggy", "packaging", "tomli-w")
+#: The hook that every plug-in of a kind implements, for kinds that are asked through hooks.
+_HOOKS: Final = {"backends": "backend_adapter", "tokenizers": "vocabulary"}
 #: Environment variables that logitloom reads.
 _VARIABLES: Final = (registry.BLOCK_VARIABLE, "LOGITLOOM_CACHE_DIR", "LOGITLOOM_DEBUG", "LOGITLOOM_EXPECT_BACKENDS")
 
@@ -33,8 +40,9 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
         help="tell what is installed, what works and what is missing",
-        description="Import every plug-in and report versions, backends with their devices, missing extras, and "
-        "blocked and broken plug-ins. Exit code 1 if something is broken; a missing extra is not.",
+        description="Import every plug-in, check its declarations and methods, and report versions, backends with "
+        "their devices, missing extras, and blocked and broken plug-ins. Exit code 1 if something is broken; a "
+        "missing extra is not.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
@@ -77,7 +85,7 @@ def examine() -> dict[str, Any]:
             continue
         try:
             name = f"{record.name}@{record.distribution}" if record.distribution else record.name
-            registry.load_plugin(record.kind, name)
+            _require_usable(record.kind, name, registry.load_plugin(record.kind, name))
             if record.kind == "backends":
                 backends.append(_backend(registry.load_backend(record.name)))
         except BaseException as error:  # whatever it raises, the report goes on with the next one
@@ -117,6 +125,21 @@ def examine() -> dict[str, Any]:
     }
 
 
+def _require_usable(kind: str, name: str, plugin: Any) -> None:
+    """Raise as the host would where it uses a plug-in that was imported; no processor or generator is made."""
+    if kind == "processors":
+        if isinstance(plugin, type):
+            Chain([Link(name, name, plugin)])  # its declarations
+            PluginManager().add(plugin, name, required="process")
+        else:
+            processors.load(name)
+    elif kind == "candidates":
+        options.declared(plugin)
+        require_methods(plugin, name)
+    elif kind in _HOOKS:
+        PluginManager().add(plugin() if isinstance(plugin, type) else plugin, name, required=_HOOKS[kind])
+
+
 def mistaken() -> list[tuple[str, str, str, str]]:
     """Entry points of the installed distributions that can never be loaded.
 
@@ -129,9 +152,11 @@ def mistaken() -> list[tuple[str, str, str, str]]:
     for group in sorted({point.group for point in points}):
         near = difflib.get_close_matches(group, known, 1, 0.85)
         for point in (point for point in points if point.group == group):
-            if group in known and (group == registry.INTERFACE_GROUP or not registry.name_problem(point.name)):
+            if group == registry.ROLE_GROUP and point.name not in registry.TASKS:
+                wrong = f"No task has the name {point.name!r}. The tasks are {', '.join(sorted(registry.TASKS))}."
+            elif group in known and (group == registry.INTERFACE_GROUP or not registry.name_problem(point.name)):
                 continue
-            if group in known:
+            elif group in known:
                 wrong = f"{registry.name_problem(point.name)} Rename the entry point."
             elif near or group.startswith("logitloom."):
                 hint = f"Did you mean {near[0]!r}?" if near else f"The groups are {', '.join(sorted(known))}."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,6 +14,7 @@ from logitloom.arrays.backend import NEG_INF, Array, Backend, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.chain.links import Link
 from logitloom.context import Context
+from logitloom.errors import InvalidSignature
 from logitloom.host import options as opts
 from logitloom.host import registry
 from logitloom.host.entry_points import PluginName
@@ -27,6 +30,7 @@ __all__ = [
     "carry",
     "legal_prefix",
     "load",
+    "require_methods",
     "until_end",
 ]
 
@@ -163,6 +167,7 @@ def load(name: str, options: Mapping[str, Any] | None = None, *, block: Iterable
     Raises:
         UnknownPlugin, PluginBlocked, DuplicatePlugin, PluginImportError: the name cannot be loaded.
         MissingOption, UnknownOption, OptionTypeError, OptionError: an option is missing or wrong.
+        InvalidSignature: the plug-in has not the methods of a :class:`CandidateGenerator`.
 
     Example:
         >>> load("prompt_lookup", {"max_ngram": 3}).max_ngram
@@ -173,7 +178,30 @@ def load(name: str, options: Mapping[str, Any] | None = None, *, block: Iterable
         checked = opts.check(factory, options or {}, name)
         opts.require(factory, checked, name)
         made: CandidateGenerator = factory(**checked)
+        require_methods(made, name)
     return made
+
+
+def require_methods(plugin: Any, name: str) -> None:
+    """Raise unless a candidate generator, or its class, has the methods of :class:`CandidateGenerator`.
+
+    Raises:
+        InvalidSignature: naming the method that is missing, or that cannot be called as the loops call it.
+    """
+    for method in ("init_state", "propose", "update"):
+        arguments = tuple(inspect.signature(getattr(CandidateGenerator, method)).parameters)[1:]
+        wanted = f"def {method}(self, {', '.join(arguments)})"
+        found = getattr(plugin, method, None)
+        if not callable(found):
+            raise InvalidSignature(f"The candidate generator {name!r} has no method {method!r}. Add: {wanted}.")
+        unbound = isinstance(plugin, type) and isinstance(inspect.getattr_static(plugin, method), FunctionType)
+        try:
+            inspect.signature(found).bind(*("self",) * unbound, *arguments)
+        except TypeError as error:
+            raise InvalidSignature(
+                f"The candidate generator {name!r} has a method {method!r} that cannot be called with "
+                f"({', '.join(arguments)}): {error}. Write {wanted}."
+            ) from None
 
 
 def carry(array: Array, backend: Backend) -> Array:

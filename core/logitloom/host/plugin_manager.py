@@ -63,6 +63,8 @@ class _Implementations:
     def __init__(self, plugin: Any) -> None:
         for hook in HOOKS:
             implementation = getattr(plugin, hook, None)
+            if isinstance(plugin, type) and isinstance(inspect.getattr_static(plugin, hook, None), FunctionType):
+                implementation = MethodType(implementation, plugin)  # type: ignore[arg-type]  # as objects have it
             if implementation is not None and inspect.isroutine(implementation):
                 setattr(self, hook, implementation)
 
@@ -94,7 +96,7 @@ class PluginManager(pluggy.PluginManager):
         """Register a plug-in under a name.
 
         Args:
-            plugin: an object whose methods are named like hooks.
+            plugin: an object whose methods are named like hooks, or, to check signatures alone, its class.
             name: its name, for messages.
             required: the hook that every plug-in of this kind implements.
 
@@ -114,8 +116,9 @@ class PluginManager(pluggy.PluginManager):
                 )
         implementations = _Implementations(plugin)
         if not hasattr(implementations, required):
+            cls = plugin if isinstance(plugin, type) else type(plugin)
             raise InvalidSignature(
-                f"Plug-in {name!r} ({type(plugin).__name__}) has no method {required!r}. "
+                f"Plug-in {name!r} ({cls.__name__}) has no method {required!r}. "
                 f"Add: def {required}(self, {', '.join(HOOKS[required])})."
             )
         for hook, implementation in vars(implementations).items():

@@ -45,6 +45,7 @@ __all__ = [
     "GROUPS",
     "INTERFACE_GROUP",
     "ROLE_GROUP",
+    "TASKS",
     "PluginRecord",
     "Role",
     "TokenizerReaders",
@@ -88,6 +89,9 @@ INTERFACE_GROUP = "logitloom.interface"
 #: Entry-point group in which a distribution names the processor and option for a task of core, such as
 #: ``pattern = "regex:pattern"``.
 ROLE_GROUP = "logitloom.roles"
+
+#: The tasks of core that have a role.
+TASKS = frozenset({"grammar_text", "healing", "json_schema", "pattern", "stop_strings", "texts"})
 
 #: Distribution whose plug-ins are the built-in ones.
 BUILT_IN = "logitloom"

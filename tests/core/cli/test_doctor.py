@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from logitloom import processors
 from logitloom.cli import doctor
 from logitloom.cli.main import main
-from logitloom.host import registry
+from logitloom.errors import LogitloomError
+from logitloom.generation import candidates
+from logitloom.host import entry_points, registry
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +83,57 @@ def test_plugins_for_another_interface_are_broken(installed: Callable[[str], Non
     broken = {entry["name"]: entry["error"] for entry in doctor.examine()["broken"]}
     assert broken.keys() == {"from_the_future", "from_somewhere"}
     assert "declares version 99 of the plug-in interface" in broken["from_the_future"]
+
+
+UNUSABLE = {
+    "processors/stage_that_is_none": "declares the stage 'constrain'; stages are",
+    "processors/option_without_dataclass": "The option 'scale' in 'Undeclared' has no effect",
+    "processors/required_and_misspelt": r"process\(logit\) does not fit the hook .*Unknown arguments: logit\.",
+    "processors/function_of_ids": r"of_ids takes \(input_ids, scores\)",
+    "tokenizers/misspelt_reader": r"vocabulary\(tok\) does not fit the hook .*Unknown arguments: tok\.",
+    "candidates/no_methods": r"has no method 'init_state'. Add: def init_state\(self, context\)\.",
+    "candidates/few_arguments": r"'propose' that cannot be called with \(state, request\).*Write def propose\(",
+    "backends/no_hook": "has no method 'backend_adapter'",
+    "logitloom.roles/patern": "No task has the name 'patern'. The tasks are .*, pattern,",
+}
+
+
+def test_plugins_that_cannot_be_used_are_broken(installed: Callable[[str], None]) -> None:
+    installed("unusable")
+    broken = {f"{entry['kind']}/{entry['name']}": entry["error"] for entry in doctor.examine()["broken"]}
+    assert broken.keys() == UNUSABLE.keys()
+    assert {name: text for name, text in UNUSABLE.items() if not re.search(text, broken[name])} == {}
+
+
+def load_of(kind: str, name: str) -> object:
+    if kind == "candidates":
+        return candidates.load(name)
+    options = {option.name: 1.0 for option in processors.describe(name).options if option.required}
+    return processors.load((name, options))
+
+
+@pytest.mark.parametrize("folder", ["unusable", "wrong_signature"])
+def test_doctor_says_of_processors_and_generators_what_loading_says(
+    folder: str, installed: Callable[[str], None]
+) -> None:
+    installed(folder)
+    found = [entry for entry in doctor.examine()["broken"] if entry["kind"] in ("processors", "candidates")]
+    assert found
+    for entry in found:
+        name = f"{entry['name']}@{entry['distribution'].partition(' ')[0]}"
+        with pytest.raises(LogitloomError) as raised:
+            load_of(entry["kind"], name)
+        assert re.sub("@[a-z-]+", "", entry["error"]) == re.sub("@[a-z-]+", "", str(raised.value))
+
+
+def test_a_sound_generator_of_any_class_is_loaded(installed: Callable[[str], None]) -> None:
+    installed("unusable")
+    assert candidates.load("sound_generator").update((), [1]) == ()
+
+
+def test_the_roles_of_logitloom_are_the_tasks() -> None:
+    own = {point.name for point in entry_points.installed().points if point.group == registry.ROLE_GROUP}
+    assert own == registry.TASKS
 
 
 def test_entry_points_that_nothing_finds_are_broken(
