@@ -9,6 +9,7 @@ import importlib.util
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -165,7 +166,7 @@ def _check_backends(names: Sequence[str]) -> None:
 
 
 def select(what: str | None) -> list[PluginRecord]:
-    """The plug-ins that a name, ``kind/name`` or distribution stands for; all of them for None.
+    """The plug-ins that a name, ``kind/name``, ``name@distribution`` or distribution stands for; all for None.
 
     Raises:
         UnknownPlugin: if there is none.
@@ -174,7 +175,10 @@ def select(what: str | None) -> list[PluginRecord]:
     if what is None:
         return records
     kind, _, name = what.rpartition("/")
-    found = [r for r in records if r.name == name and kind in ("", r.kind)]
+    bare, _, owner = name.partition("@")
+    found = [r for r in records if r.name == bare and kind in ("", r.kind)]
+    if owner:
+        found = [r for r in found if normalized(r.distribution) == normalized(owner)]
     if not found and not kind:
         found = [r for r in records if r.distribution and normalized(r.distribution) == normalized(what)]
     if not found:
@@ -189,32 +193,37 @@ def select(what: str | None) -> list[PluginRecord]:
 
 
 def _told(findings: Sequence[Finding], skipped: bool = False) -> str:
+    claims = Counter((found.kind, found.name) for found in findings)
+
+    def named(found: Finding) -> str:
+        return f"{found.name}@{found.distribution}" if claims[found.kind, found.name] > 1 else found.name
+
     tested = [found for found in findings if not found.untested]
     backends = sorted({name for found in tested for name in (*found.passed, *found.failed, *found.skipped) if name})
     backends.sort(key=lambda name: (name != "numpy", name))
     parts = []
     if tested:
-        rows = [[f.kind, f.name, *(_cell(f, backend) for backend in ("", *backends))] for f in tested]
+        rows = [[f.kind, named(f), *(_cell(f, backend) for backend in ("", *backends))] for f in tested]
         parts.append(table(rows, ["KIND", "NAME", "ANYWHERE", *(name.upper() for name in backends)], sys.stdout))
     for found in tested:
         for failure in found.failures:
             where = ", ".join(part for part in (failure.backend, failure.case) if part)
-            head = f"{styled('failed', 'red', sys.stdout)} {found.kind}/{found.name} {failure.check}"
+            head = f"{styled('failed', 'red', sys.stdout)} {found.kind}/{named(found)} {failure.check}"
             lines = [f"{head} ({where})" if where else head, failure.message]
             parts.append("\n  ".join([*lines, f"Usual causes: {failure.usually}"] if failure.usually else lines))
     left_out = [
-        [f"{found.kind}/{found.name}", check, reason] for found in tested for check, reason in found.left_out.items()
+        [f"{found.kind}/{named(found)}", check, reason] for found in tested for check, reason in found.left_out.items()
     ]
     if left_out:
         parts.append(table(left_out, ["NOT CERTIFIED", "LEFT OUT BY ITS AUTHOR", "WHY"], sys.stdout))
     if skipped:
         rows = [
-            [f"{found.kind}/{found.name}", check, str(count), reason]
+            [f"{found.kind}/{named(found)}", check, str(count), reason]
             for found in tested
             for (check, reason), count in sorted(found.skips.items())
         ]
         parts.append(table(rows, ["PLUG-IN", "DID NOT APPLY", "TIMES", "WHY"], sys.stdout) if rows else "")
-    untested = [[f"{found.kind}/{found.name}", found.untested] for found in findings if found.untested]
+    untested = [[f"{found.kind}/{named(found)}", found.untested] for found in findings if found.untested]
     if untested:
         parts.append(table(untested, ["NOT TESTED", "WHY"], sys.stdout))
     return "\n\n".join(parts)

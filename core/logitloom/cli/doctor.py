@@ -84,8 +84,7 @@ def examine() -> dict[str, Any]:
             missing.append({**told, "requires": list(record.missing), "remedy": record.remedy})
             continue
         try:
-            name = f"{record.name}@{record.distribution}" if record.distribution else record.name
-            _require_usable(record.kind, name, registry.load_plugin(record.kind, name))
+            _require_usable(record.kind, record.full_name, registry.load_plugin(record.kind, record.full_name))
             if record.kind == "backends":
                 backends.append(_backend(registry.load_backend(record.name)))
         except BaseException as error:  # whatever it raises, the report goes on with the next one

@@ -132,6 +132,11 @@ class PluginRecord:
     interface: int = 1
 
     @property
+    def full_name(self) -> str:
+        """The name by which this plug-in is loaded, and no other: ``name@distribution``."""
+        return f"{self.name}@{self.distribution}" if self.distribution else self.name
+
+    @property
     def fits(self) -> bool:
         """Whether the host has the version of the plug-in interface that the plug-in was written for."""
         return self.interface in INTERFACE_VERSIONS

@@ -23,8 +23,9 @@ import pytest
 from logitloom import processors
 from logitloom.arguments import printable
 from logitloom.errors import LogitloomError
+from logitloom.host.entry_points import normalized
 from logitloom.host.loading import is_interruption
-from logitloom.host.registry import PluginRecord
+from logitloom.host.registry import PluginRecord, available
 from logitloom.testing.conformance import Conformance, backend_names
 from logitloom.testing.processor import ProcessorConformance
 
@@ -107,11 +108,11 @@ def find(
         backends: names of the backends to test on; None for all that a suite names, or that are installed.
 
     Returns:
-        The suites by a name for each, and the findings.
+        The suites by a name for each, which begins with ``Test_`` and the number of the record, and the findings.
     """
     suites: dict[str, type[Conformance]] = {}
     untested: list[Finding] = []
-    for record in records:
+    for number, record in enumerate(records):
         if record.kind not in TESTED or record.blocked or not record.installed:
             reason = (
                 "it is blocked" if record.blocked else
@@ -122,7 +123,7 @@ def find(
             continue
         try:
             brought = [suite for suite in _brought_with(record) if suite.kind == record.kind]
-            own = [suite for suite in brought if record.name in suite.subjects()] or _with_defaults(record)
+            own = [suite for suite in brought if _is_subject(record, suite)] or _with_defaults(record)
         except BaseException as error:  # whatever a module of suites raises, other plug-ins are tested
             if is_interruption(error):
                 raise
@@ -137,7 +138,9 @@ def find(
             elif backends is not None:
                 named = backend_names() if suite.backends is None else suite.backends
                 suite = type(suite.__name__, (suite,), {"backends": [name for name in named if name in backends]})
-            suites[f"Test_{record.kind}_{record.name}_{len(suites)}"] = suite
+            if suite.kind != "backends" and _shares_its_name(record):
+                suite = type(suite.__name__, (suite,), {suite._named_by: record.full_name})
+            suites[f"Test_{number}_{record.kind}_{record.name}_{len(suites)}"] = suite
     return suites, untested
 
 
@@ -155,10 +158,24 @@ def _brought_with(record: PluginRecord) -> list[type[Conformance]]:
     return [value for value in found if isinstance(value, type) and issubclass(value, Conformance)]
 
 
+def _is_subject(record: PluginRecord, suite: type[Conformance]) -> bool:
+    """Whether a suite names a plug-in, with or without its distribution."""
+    named = (subject.partition("@") for subject in suite.subjects())
+    return any(
+        name == record.name and (not owner or normalized(owner) == normalized(record.distribution))
+        for name, _, owner in named
+    )
+
+
+def _shares_its_name(record: PluginRecord) -> bool:
+    """Whether the name alone may load another plug-in."""
+    return sum(other.name == record.name for other in available(record.kind)) > 1
+
+
 def _with_defaults(record: PluginRecord) -> list[type[Conformance]]:
     if record.kind != "processors":
         return []
-    told = processors.describe(record.name)
+    told = processors.describe(record.full_name)
     if any(option.required for option in told.options) or told.needs & {"vocabulary", "model"}:
         return []
     return [type("WithDefaults", (ProcessorConformance,), {"processor": record.name, "has_effect": False})]
@@ -191,11 +208,9 @@ def run(
     suites, untested = find(records, backends)
     findings = {(f.kind, f.name, f.distribution): f for f in untested}
     by_suite: dict[str, Finding] = {}
-    for record in records:
-        key = (record.kind, record.name, record.distribution)
-        own = findings.setdefault(key, _finding(record))
-        by_suite.update({n: own for n, s in suites.items() if n.startswith(f"Test_{record.kind}_{record.name}_")
-                         and s.kind == record.kind and record.name in s.subjects()})  # fmt: skip
+    for number, record in enumerate(records):
+        own = findings.setdefault((record.kind, record.name, record.distribution), _finding(record))
+        by_suite.update({name: own for name in suites if name.startswith(f"Test_{number}_")})
     if suites:
         _CHOSEN.clear()
         _CHOSEN.update(suites)

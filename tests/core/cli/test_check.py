@@ -239,6 +239,74 @@ def test_names_kinds_and_distributions_are_understood() -> None:
         select("topk")
 
 
+SCALING = '''
+class Scaling:
+    """Scales logits."""
+
+    def process(self, logits, state, context):
+        return logits {factor}, state
+'''
+SCALING_SUITE = """
+from logitloom.testing import ProcessorConformance
+class TestScaling(ProcessorConformance):
+    processor = "{name}"
+"""
+
+
+@pytest.fixture
+def claiming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Installs a distribution with a processor of a name, sound or not, and a suite, until the test ends."""
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = set()
+
+    def install(distribution: str, name: str, suite: str | None, sound: bool) -> None:
+        package = tmp_path / distribution.replace("-", "_")
+        metadata = tmp_path / f"{package.name}-1.0.dist-info"
+        metadata.mkdir(), package.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.4\nName: {distribution}\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(f"[logitloom.processors]\n{name} = {package.name}:Scaling\n")
+        (package / "__init__.py").write_text(SCALING.format(factor="/ 2" if sound else "- logits.max()"))
+        if suite is not None:
+            (package / "conformance.py").write_text(SCALING_SUITE.format(name=suite))
+        modules.update({package.name, f"{package.name}.conformance"})
+        registry.refresh()
+
+    yield install
+    monkeypatch.undo()
+    for name in modules & set(sys.modules):
+        del sys.modules[name]
+    registry.refresh()
+
+
+@pytest.mark.parametrize("suite", [None, "temperature", "temperature@loom-other", "temperature@loom_other"])
+@pytest.mark.parametrize("what", ["loom-other", "temperature@loom-other", "processors/temperature@Loom_Other"])
+def test_a_plugin_with_the_name_of_a_built_in_is_tested_itself(
+    what: str, suite: str | None, claiming: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    claiming("loom-other", "temperature", suite, sound=False)
+    assert main(["check", what, "--json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["distribution"], found["untested"]) == ("temperature", "loom-other", "")
+    assert {failure["check"] for failure in found["failures"]} >= {"test_rows_are_independent"}
+
+
+@pytest.mark.parametrize("suites", [(None, None), ("twin", "twin"), ("twin@loom-one", "twin@loom-two")])
+def test_plugins_of_one_name_are_tested_each(
+    suites: tuple[str | None, ...], claiming: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    claiming("loom-one", "twin", suites[0], sound=True)
+    claiming("loom-two", "twin", suites[1], sound=False)
+    assert main(["check", "twin@loom-one"]) == 0
+    assert main(["check", "loom-two"]) == 1
+    capsys.readouterr()
+    assert main(["check", "twin"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"processors +twin@loom-one +\d+ ok +\d+ ok\n", out)
+    assert re.search(r"processors +twin@loom-two +\d+ ok +\d+ of \d+ failed\n", out)
+    assert "failed processors/twin@loom-two test_rows_are_independent" in out
+    assert "failed processors/twin@loom-one" not in out
+
+
 def test_a_missing_test_library_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
