@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,12 +19,12 @@ __all__ = ["check_prefix", "show_prefix"]
 
 #: Bytes that are read as one token while the text is allowed: engines copy their matcher for each token.
 _PIECE: Final = 256
-#: Most possible bytes of a position that are shown; of more bytes none is shown.
+#: Most possible characters and ranges of characters of a position that are shown.
 _MOST_SHOWN: Final = 12
 
 
 def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any]:
-    """Read a text under a processor, piece by piece, and the piece that is not allowed byte by byte.
+    """Read a text under a processor. A final line break that is not allowed is no part of the text: editors add it.
 
     Args:
         name: the processor's name.
@@ -32,8 +34,8 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
     Returns:
         ``prefix``: whether the text is a prefix of an allowed text; ``complete``: whether it is an allowed text;
         ``characters``: its number of characters. If it is no prefix, the position of the error: ``character`` (from
-        0), ``line`` and ``column`` (from 1), ``found``, and ``expected`` (the possible continuations, if they are
-        few). ``path`` points into a JSON value.
+        0), ``line`` and ``column`` (from 1), ``found``, and ``expected`` (the possible continuations: characters and
+        ranges of characters). ``path`` points into a JSON value.
 
     Raises:
         OptionError: if the file cannot be read.
@@ -43,6 +45,15 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
         options = {"whitespace": "flexible", **options}  # a text is asked about, not how a model should write it
     processor = processors.load([name, options])[name]
     text = _read(file)
+    told = _told(processor, text)
+    without = re.sub(rb"\r?\n\Z", b"", text)
+    if without != text and not told["prefix"] and told["character"] == len(without.decode("utf-8", "replace")):
+        told = _told(processor, without)
+    return told
+
+
+def _told(processor: Any, text: bytes) -> dict[str, Any]:
+    """Read a text piece by piece, and the piece that is not allowed byte by byte."""
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     longer = dict.fromkeys(piece for piece in pieces if len(piece) > 1)
     # Every byte and every piece of the text is a token, so that the constraint can read either.
@@ -91,8 +102,7 @@ def _failure(processor: Any, constraint: Constraint, state: State, text: bytes, 
         position -= 1  # the first byte of the character
     before = text[:position].decode("utf-8", "replace")
     ids = [token for token in constraint.allowed(state).listed(constraint.vocab_size).tolist() if token < 256]
-    expected = [repr(chr(byte)) for byte in ids if byte < 128] if len(ids) <= _MOST_SHOWN else []
-    expected += ["the end of the text"] if constraint.may_end(state) else []
+    expected = _characters(ids) + ["the end of the text"] * constraint.may_end(state)
     return {
         "prefix": False,
         "complete": False,
@@ -102,6 +112,22 @@ def _failure(processor: Any, constraint: Constraint, state: State, text: bytes, 
         "found": repr(text[position : position + 4].decode("utf-8", "replace")[:1]),
         "expected": expected,
     } | _path(processor, text[:position])
+
+
+def _characters(first: Sequence[int]) -> list[str]:
+    """The characters that begin with some bytes, in sorted order: each, or ranges of three and more."""
+    runs: list[list[int]] = []
+    for byte in (byte for byte in first if byte < 128):
+        if runs and byte == runs[-1][-1] + 1:
+            runs[-1].append(byte)
+        else:
+            runs.append([byte])
+    named: list[str] = []
+    for run in runs:
+        shown = [repr(chr(byte)) for byte in run]
+        named += shown if len(run) < 3 else [f"{shown[0]} to {shown[-1]}"]
+    named += ["a character beyond ASCII"] * any(byte >= 128 for byte in first)
+    return named if len(named) <= _MOST_SHOWN else [*named[:_MOST_SHOWN], "others"]
 
 
 def _path(processor: Any, text: bytes) -> dict[str, Any]:

@@ -124,18 +124,23 @@ def _tried(name: str, options: dict[str, Any], engine: str, read: Callable[[], V
     """The results of compiling with one engine, and of the first mask for the vocabulary that a function reads.
 
     Raises:
+        OptionError: the processor's own engine finds that an option is wrong or the schema is no schema, which no other
+            engine has to be imported for.
         LogitloomError: the vocabulary cannot be read, which is no engine's fault.
     """
     told: dict[str, Any] = {"engine": engine, "runs": False, "installed": False}
+    imported = engine in {record.name for record in registry.available(_GRAMMAR_ENGINES)}
     try:
         # Whatever is imported on the way belongs to the installation, not to the schema.
-        if engine in {record.name for record in registry.available(_GRAMMAR_ENGINES)}:
+        if imported:
             registry.load_plugin(_GRAMMAR_ENGINES, engine)
         told["installed"] = True
         begin = time.perf_counter()
         chain = processors.load([name, {**options, "engine": engine}])
         told["compile_ms"] = _ms(begin)
     except LogitloomError as error:
+        if isinstance(error, OptionError) and not imported:
+            raise
         return told | _refusal(error)
     vocabulary = read()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import sys
@@ -64,6 +65,45 @@ def test_the_place_where_a_text_goes_wrong_is_named(
     assert (found["character"], found["line"], found["column"]) == place
     assert found.get("path") == path
     assert expected is None or found["expected"] == expected
+
+
+def characters(expected: list[str]) -> set[str]:
+    """The ASCII characters that the possible continuations name."""
+    ends = [[ast.literal_eval(end) for end in part.split(" to ")] for part in expected if part.startswith(("'", '"'))]
+    return {chr(code) for first, *last in ends for code in range(ord(first), ord((last or [first])[0]) + 1)}
+
+
+@pytest.mark.parametrize("before", ['{"name": "a", "tags": [1', '{"name": "', '{"name": "", "tags": []}'])
+def test_what_could_stand_in_a_place_is_what_may_follow(
+    schema: str, capsys: pytest.CaptureFixture[str], before: str
+) -> None:
+    def may_follow(character: str) -> bool:
+        found = told(schema, f"{before}{character}z", capsys)[1]
+        return bool(found["prefix"] or found["character"] > len(before))
+
+    _, wrong = told(schema, f"{before}\x01", capsys)
+    assert characters(wrong["expected"]) == {chr(code) for code in range(128) if may_follow(chr(code))}
+
+
+def test_a_long_list_of_what_could_stand_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "grammar.gbnf"
+    file.write_text('root ::= [acegikmoqsuwy] "b"')
+    expected = told(str(file), "b", capsys, "--grammar")[1]["expected"]
+    assert expected == [*(repr(letter) for letter in "acegikmoqsuw"), "others"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_final_line_break_that_is_not_allowed_is_no_part_of_the_text(
+    schema: str, capsys: pytest.CaptureFixture[str], end: str
+) -> None:
+    text = json.dumps(VALUE)
+    for n in (3, 12, len(text)):
+        code, found = told(schema, text[:n] + end, capsys)
+        assert (code, found["complete"]) == (0, n == len(text))
+    code, found = told(schema, text + end + end, capsys)
+    assert (code, found["character"]) == (1, len(text))
+    code, found = told(schema, f"[{end}", capsys)
+    assert (code, found["character"]) == (1, 0)
 
 
 def test_people_get_a_sentence(

@@ -181,6 +181,15 @@ def test_errors_are_one_sentence_on_standard_error(
     assert message in err
 
 
+@pytest.mark.parametrize("more", [["no-file.json"], ["{"], ["true", "--set", "whitespaces=compact"]])
+def test_no_engine_is_imported_for_mistakes_of_the_user(monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    imported = []
+    load = registry.load_plugin
+    monkeypatch.setattr(registry, "load_plugin", lambda kind, name: imported.append(kind) or load(kind, name))
+    assert main(["validate", *more]) == 1
+    assert "grammars" not in imported
+
+
 def test_the_schema_of_any_value_raises_no_alarm(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Its states have no end, which is no fault: nothing of the output says that a limit was exceeded."""
     assert main(["validate", file({}), "--set", "max_states=2000"]) == 0
