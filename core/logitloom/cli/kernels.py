@@ -24,7 +24,9 @@ def add_parser(commands: Any) -> None:
         ),
     )
     parser.add_argument("action", choices=["compile"])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="plug-ins (default: all that are installed)")
+    parser.add_argument(
+        "names", nargs="*", default=[], metavar="NAME", help="plug-ins (default: all that are installed)"
+    )
     parser.set_defaults(run=run)
 
 

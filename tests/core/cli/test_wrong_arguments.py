@@ -132,6 +132,13 @@ def test_a_pattern_may_begin_with_a_dash(pattern: str) -> None:
     assert parser().parse_args(["generate", "--regex", pattern, "Hi"]).regex == pattern
 
 
+def test_only_arguments_that_must_be_given_are_told_as_required(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = told(["kernels"], capsys, monkeypatch)
+    assert (code, said.rstrip().endswith("required: action")) == (2, True)
+
+
 def test_what_stands_behind_two_dashes_is_no_option() -> None:
     assert parser().parse_args(["automaton", "--json", "--", "-abc"]).pattern == "-abc"
     assert parser().parse_args(["generate", "--max-tokens", "3", "--", "-a", "--b"]).prompt == ["-a", "--b"]
