@@ -307,7 +307,8 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             prompt_length: how many of each row's ids are its prompt, padded.
 
         Raises:
-            InvalidContext: these are no ids, or the prompt is longer than the rows.
+            InvalidContext: these are no ids, the prompt is longer than the rows, or the chain does not allow what
+                follows it.
         """
         rows = rows_of_ids(getattr(sequences, "sequences", sequences), "sequences")
         length = number(prompt_length, "prompt_length")
@@ -322,7 +323,12 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         for row, at in zip(rows, first, strict=True):
             prompt, eos = row[at:length].tolist(), self._binding.eos
             skip = self._lost.get(tuple(prompt), 0)
-            found.append(written_text(self.chain, row[length:].tolist(), prompt=prompt, eos=eos, skip=skip))
+            try:
+                found.append(written_text(self.chain, row[length:].tolist(), prompt=prompt, eos=eos, skip=skip))
+            except InvalidContext as error:
+                raise InvalidContext(
+                    f"{error} The argument 'prompt_length' is {length}: give input_ids.shape[1]."
+                ) from error
         return found
 
     def sampled(self, generated: Any) -> list[tuple[Sampled, ...]]:

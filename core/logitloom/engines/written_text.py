@@ -10,7 +10,7 @@ import numpy as np
 from logitloom.arguments import ids
 from logitloom.chain import Chain
 from logitloom.context import Context
-from logitloom.errors import InvalidContext, NeedsNotMet
+from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet
 from logitloom.host.hookspecs import TextEnd
 from logitloom.vocabulary import Vocabulary
 
@@ -57,7 +57,7 @@ def written_text(
 
     Raises:
         NeedsNotMet: there is no vocabulary.
-        InvalidContext: the tokens are no ids.
+        InvalidContext: the tokens are no ids, or the chain does not allow them.
 
     Example:
         >>> from logitloom import processors
@@ -82,14 +82,22 @@ def written_text(
         watching, blank = Chain(enders, vocabulary=words), np.zeros((1, max(words.size, *taken) + 1), np.float32)
         start = Context.start(blank, vocabulary=words, prompt=[list(prompt)], max_length=len(prompt) + len(taken))
         state = watching.init_state(start)
-        for n, token in enumerate(taken, 1):
-            context = start.accept([[token]])
-            [end] = watching.text_ends(state, context) or [TextEnd(False, 0)]
-            if end.finished:
-                data, reason = words.text_bytes(taken[:n]), "stop"
-                data = data[: max(len(data) - end.hold, 0)]
-                break
-            _, state = watching.process(blank, state, context)
+        n = 0
+        try:
+            for n, token in enumerate(taken, 1):
+                context = start.accept([[token]])
+                [end] = watching.text_ends(state, context) or [TextEnd(False, 0)]
+                if end.finished:
+                    data, reason = words.text_bytes(taken[:n]), "stop"
+                    data = data[: max(len(data) - end.hold, 0)]
+                    break
+                _, state = watching.process(blank, state, context)
+        except IllegalToken as error:
+            raise InvalidContext(
+                f"Token {taken[n - 1]} ({words.describe(taken[n - 1])}) at place {n - 1} of the given tokens, after "
+                f"{words.decode(taken[: n - 1])!r:.200}, is not allowed by the chain ({', '.join(chain.labels)}). Give "
+                f"tokens that were sampled under this chain, without the prompt."
+            ) from error
     return WrittenText(data[skip:].decode("utf-8", "replace"), reason)
 
 

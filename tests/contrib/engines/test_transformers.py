@@ -254,6 +254,18 @@ def test_settings_of_generate_that_leave_tokens_are_kept(tiny_transformers: Any)
     assert all(re.fullmatch("[a-z]{4,9}", VOCABULARY.decode(row)) for row in rows)
 
 
+@pytest.mark.parametrize("less", [1, 3])
+def test_a_wrong_length_of_the_prompt_is_told(tiny_transformers: Any, less: int) -> None:
+    model, inputs = tiny_transformers(), batch("hello there")
+    processor = to_transformers(chain_of(("regex", {"pattern": "[0-9]{4}"})), model)
+    out = model.generate(**inputs, logits_processor=processor, max_new_tokens=6)
+    width = inputs["input_ids"].shape[1]
+    assert [text.text for text in processor.texts(out, width)] == texts(out, width)
+    token = encode("hello there")[-less]
+    with pytest.raises(InvalidContext, match=rf"Token {token} \(.*'prompt_length' is {width - less}: give input_ids"):
+        processor.texts(out, width - less)
+
+
 def test_scores_that_generate_returns_are_not_touched(tiny_transformers: Any) -> None:
     model = tiny_transformers()
     processor = to_transformers(chain_of(("regex", {"pattern": "[0-9]{4}"}), "temperature"), model)
