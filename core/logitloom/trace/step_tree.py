@@ -164,13 +164,14 @@ class StepTree:
         """Attach the generated sequences, so that the last choices and rejected branches are known.
 
         Args:
-            generated: what a :class:`logitloom.generation.Generator` returned, or one of its sequences.
+            generated: what a :class:`logitloom.generation.Generator` returned, or one of its sequences. For rows of an
+                engine, make :class:`logitloom.generation.Generated` of the tokens before end-of-sequence.
 
         Raises:
             GenerationError: it is something else.
         """
         given = list(generated) if isinstance(generated, Iterable) else [generated]
-        remedy = "Give the list that the generator returned."
+        remedy = "Give the list that the generator returned, or make a Generated of the tokens that an engine returned."
         generated = [instance(g, Generated, "generated", GenerationError, remedy) for g in given]
         samples = max((g.sample for g in generated), default=0) + 1
         rows = len(self.prompts) // (max((g.prompt for g in generated), default=0) + 1)
