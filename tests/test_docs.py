@@ -21,6 +21,7 @@ from logitloom.cli.generate import parse_setting
 from logitloom.cli.main import parser as command_line
 from logitloom.cli.new import KINDS, write
 from logitloom.host import registry
+from logitloom.host.options import declared
 from logitloom.host.plugin_manager import HOOKS
 from logitloom.masks.kernels import load_kernels
 
@@ -418,6 +419,16 @@ def test_every_builtin_shows_what_it_does(builtins_module):
 def test_the_page_in_the_repository_is_what_the_plug_ins_say(builtins_module):
     written = (DOCS / "processors.md").read_text(encoding="utf-8")
     assert written == builtins_module.render(pictures=False), "run: python docs/mkdocs/builtins_page.py"
+
+
+def test_the_options_of_generators_in_the_repository_are_what_they_say(builtins_module):
+    written = (DOCS / "speculation.md").read_text(encoding="utf-8")
+    assert written == builtins_module.with_generators(written), "run: python docs/mkdocs/builtins_page.py"
+    lines = [line.split(" | ") for line in written.splitlines() if line.startswith("| `")]
+    for record in registry.available("candidates"):
+        if record.distribution == "logitloom":
+            for option in declared(registry.load_plugin("candidates", record.name)):
+                assert any(line[0] == f"| `{option.name}`" and f"`{record.name}`" in line[1] for line in lines)
 
 
 def test_no_page_shows_a_role_of_sphinx(builtins_module):

@@ -1,7 +1,8 @@
 """Writes the page of built-in plug-ins from what each says about itself.
 
 The site gets it with pictures when it is built. Readers of the repository have ``docs/processors.md``, the same without
-pictures; ``python docs/mkdocs/builtins_page.py`` writes that file, and a test compares.
+pictures, and the options of candidate generators in ``docs/speculation.md``; ``python docs/mkdocs/builtins_page.py``
+writes both, and tests compare.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from logitloom import processors
 from logitloom.host import registry
+from logitloom.host.options import Option, declared
 from logitloom.host.registry import PluginRecord
 from logitloom.processors import Description
 
@@ -23,9 +25,11 @@ import counterparts
 import effects
 from docstring_markup import without_roles
 
-__all__ = ["on_files", "render"]
+__all__ = ["on_files", "render", "with_generators"]
 
 PAGE = "processors.md"
+SPECULATION = "speculation.md"
+OPTION_COLUMNS = ("option", "type", "default", "range", "meaning")
 DISTRIBUTION = "logitloom"
 
 
@@ -84,23 +88,40 @@ def _section(told: Description, pictures: bool) -> str:
     facts += [f"needs {', '.join(sorted(told.needs))}"] if told.needs else []
     facts += [f"{told.effect.writes} logits"] if told.effect else ["what it writes depends on its options"]
     facts += ["keeps the order of the tokens"] if told.effect and told.effect.keeps_order else []
-    options = _table(
-        ("option", "type", "default", "range", "meaning"),
-        [
-            (
-                f"`{o.name}`",
-                f"`{o.type_text}`",
-                "required" if o.required else f"`{o.default!r}`",
-                " ".join(filter(None, (o.range_text, o.unit))),
-                o.help,
-            )
-            for o in told.options
-        ],
-    )
+    options = _table(OPTION_COLUMNS, [_cells(option) for option in told.options])
     effect = effects.EFFECTS.get(told.name)
     picture = [] if effect is None or not pictures else [effects.draw(told.name, effect)]
     head = [f"## {told.name}" + (f" {{ #{told.name} }}" if pictures else ""), f"*{'; '.join(facts)}*"]
     return "\n\n".join([*head, *picture, _prose(told.doc), options])
+
+
+def _cells(o: Option) -> tuple[str, ...]:
+    """An option as a line of a table with the columns of ``OPTION_COLUMNS``."""
+    return (
+        f"`{o.name}`",
+        f"`{o.type_text}`",
+        "required" if o.required else f"`{o.default!r}`",
+        " ".join(filter(None, (o.range_text, o.unit))),
+        o.help,
+    )
+
+
+def render_generators() -> str:
+    """The options of the built-in candidate generators, a line for each with the generators that have it."""
+    owners: dict[tuple[str, ...], list[str]] = {}
+    for record in registry.available("candidates"):
+        if record.distribution == DISTRIBUTION:
+            for option in declared(registry.load_plugin("candidates", record.full_name)):
+                owners.setdefault(_cells(option), []).append(f"`{record.name}`")
+    lines = [(*cells[:1], ", ".join(names), *cells[1:]) for cells, names in owners.items()]
+    return _table((OPTION_COLUMNS[0], "of", *OPTION_COLUMNS[1:]), lines)
+
+
+def with_generators(page: str) -> str:
+    """The page about speculative decoding with the table of options between its marks."""
+    before, begin, rest = page.partition("<!-- options -->\n")
+    _, end, after = rest.partition("\n<!-- end of options -->")
+    return f"{before}{begin}\n{render_generators()}\n{end}{after}"
 
 
 def _prose(doc: str) -> str:
@@ -124,4 +145,7 @@ def _table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    (Path(__file__).parent.parent / PAGE).write_text(render(pictures=False), encoding="utf-8")
+    pages = Path(__file__).parent.parent
+    (pages / PAGE).write_text(render(pictures=False), encoding="utf-8")
+    speculation = pages / SPECULATION
+    speculation.write_text(with_generators(speculation.read_text(encoding="utf-8")), encoding="utf-8")

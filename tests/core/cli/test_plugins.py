@@ -10,6 +10,7 @@ import pytest
 
 from logitloom import processors
 from logitloom.cli.main import main
+from logitloom.host import options, registry
 
 
 class Terminal(io.StringIO):
@@ -51,6 +52,32 @@ def test_one_processor_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     described = json.loads(capsys.readouterr().out)
     assert next(o["name"] for o in described["options"]) == "pattern"
     assert all(o["name"] in text for o in described["options"])
+
+
+@pytest.mark.parametrize(("given", "kind"), [("early_exit", "candidates"), ("candidates/grammar", "candidates")])
+def test_plugins_of_other_kinds_are_described(given: str, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = given.rpartition("/")[2]
+    assert main(["plugins", given]) == 0
+    text = capsys.readouterr().out
+    plugin = registry.load_plugin(kind, name)
+    assert text.splitlines()[0] == f"{name}: {plugin.__doc__.splitlines()[0]}"
+    assert main(["plugins", given, "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert (described["kind"], described["name"]) == (kind, name)
+    assert [option["name"] for option in described["options"]] == [option.name for option in options.declared(plugin)]
+    assert all(f"  {option.signature}" in text for option in options.declared(plugin))
+
+
+def test_a_processor_with_the_name_of_another_plugin_tells_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "grammar"]) == 0
+    assert "\nalso: candidates/grammar\n" in capsys.readouterr().out
+
+
+def test_every_plugin_can_be_described(capsys: pytest.CaptureFixture[str]) -> None:
+    for record in registry.available():
+        if record.kind in ("processors", "candidates", "tool_formats") and record.installed:
+            assert main(["plugins", f"{record.kind}/{record.full_name}"]) == 0
+            assert capsys.readouterr().out.startswith(f"{record.full_name}: ")
 
 
 def test_an_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
