@@ -80,6 +80,7 @@ _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
 _BOUNDS: Final = ("ge", "gt", "le", "lt")
 _SECOND: Final = datetime.timedelta(seconds=1)
 _DAY_SECONDS: Final = 24 * 60 * 60 - 1
+_ALL_SECONDS: Final = (datetime.datetime.max - datetime.datetime.min) // _SECOND
 #: The units of durations, their seconds, and how many of them pydantic reads: days, and seconds within 32 bits.
 _UNITS: Final = (
     ("P{}D", 24 * 60 * 60, 10**9 - 1), ("PT{}H", 60 * 60, 10**6), ("PT{}M", 60, 10**7), ("PT{}S", 1, 2**32 - 1)
@@ -306,7 +307,8 @@ def _moments(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
         return (bound.astimezone(datetime.UTC) if bound.tzinfo else bound).replace(tzinfo=None) - datetime.datetime.min
 
     first, last = _whole_seconds(schema, since)
-    if first is None or last is None or not first <= last:
+    first, last = first or 0, _ALL_SECONDS if last is None else last
+    if not 0 <= first <= last <= _ALL_SECONDS:
         return found
     texts = ((datetime.datetime.min + second * _SECOND).isoformat() for second in (first, last))
     behind = "" if zone == "naive" else "Z"
@@ -363,9 +365,9 @@ def _whole_seconds(
 
 
 def _ahead(first: str | None, last: str | None) -> str:
-    """Lookaheads that keep dates or times between two bounds; texts of one form sort in chronological order."""
-    ahead = f"(?!{'|'.join(_beyond(first, 0))})" if first is not None else ""
-    return ahead + (f"(?!{'|'.join(_beyond(last, 9))})" if last is not None else "")
+    """A lookahead that keeps dates or times between two bounds; texts of one form sort in chronological order."""
+    beyond = "|".join([*_beyond(first or "", 0), *_beyond(last or "", 9)])
+    return f"(?!{beyond})" if beyond else ""
 
 
 def _beyond(text: str, extreme: int) -> Iterator[str]:
