@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import datetime
 import functools
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from typing import Any, Final
 
+from logitloom_plugins.schema_sources.number_patterns import names_of_numbers, whole_numbers
 from logitloom_plugins.schema_sources.regexes import narrow_pattern
 
-__all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "names_of_numbers", "narrowed_format", "pydantic_generator"]
+__all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "narrowed_format", "pydantic_generator"]
 
 _HEX: Final = "[0-9a-fA-F]"
 _LABEL: Final = "[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"
@@ -76,6 +77,7 @@ _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
 #: Keywords of keys that say nothing of names, or that pydantic writes elsewhere.
 _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
+_WITH_FIELDS: Final = ("dataclass", "model", "typed-dict")
 #: Keywords of bounds.
 _BOUNDS: Final = ("ge", "gt", "le", "lt")
 _SECOND: Final = datetime.timedelta(seconds=1)
@@ -87,10 +89,7 @@ _UNITS: Final = (
 )  # fmt: skip
 #: Letters of addresses are not counted so far: with a count, a name or a string without quotes has too many states.
 _LONG_ADDRESS: Final = 1000
-#: The most multiples that are listed as names, the largest whole number as a name, and the most digits after a point
-#: where the type gives no number.
-_MOST_KEYS: Final = 1000
-_LARGEST: Final = 10**15 - 1
+#: The most digits after a point where the type gives no number.
 _MOST_PLACES: Final = 10
 
 
@@ -158,11 +157,46 @@ def _generator_of_times() -> Any:
     return NarrowedTimes
 
 
+def _generator_of_keys() -> Any:
+    """The class with which pydantic makes schemas whose dates, times and names are narrowed."""
+
+    class NarrowedKeys(_generator_of_times()):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            #: The names that are read as members of an enum of numbers, by the reference to the enum.
+            self.members: dict[str, list[str]] = {}
+
+        def definitions_schema(self, schema: Any) -> Any:
+            # Classes with fields last, because their fields may be dicts whose keys have types among the others.
+            ordered = sorted(schema["definitions"], key=lambda each: each["type"] in _WITH_FIELDS)
+            return super().definitions_schema({**schema, "definitions": ordered})
+
+        def enum_schema(self, schema: Any) -> Any:
+            if schema.get("sub_type") in ("float", "int"):
+                _, reference = self.get_cache_defs_ref_schema(schema["ref"])
+                self.members[reference["$ref"]] = [str(member.value) for member in schema["members"]]
+            return super().enum_schema(schema)
+
+        def dict_schema(self, schema: Any) -> Any:
+            return _named(self, super().dict_schema(schema), schema)
+
+        def frozendict_schema(self, schema: Any) -> Any:
+            return _named(self, super().frozendict_schema(schema), schema)
+
+        def ordered_dict_schema(self, schema: Any) -> Any:
+            return _named(self, super().ordered_dict_schema(schema), schema)
+
+        def counter_schema(self, schema: Any) -> Any:
+            return _named(self, super().counter_schema(schema), schema)
+
+    return NarrowedKeys
+
+
 @functools.cache
 def pydantic_generator() -> Any:
     """The class with which pydantic makes narrowed schemas."""
 
-    class NarrowedSchemas(_generator_of_times()):  # type: ignore[misc]
+    class NarrowedSchemas(_generator_of_keys()):  # type: ignore[misc]
         def decimal_schema(self, schema: Any) -> Any:
             return _decimal(super().decimal_schema(schema), schema)
 
@@ -202,18 +236,6 @@ def pydantic_generator() -> Any:
         def union_schema(self, schema: Any) -> Any:
             return _with_sets(super().union_schema(schema))
 
-        def dict_schema(self, schema: Any) -> Any:
-            return _named(self, super().dict_schema(schema), schema)
-
-        def frozendict_schema(self, schema: Any) -> Any:
-            return _named(self, super().frozendict_schema(schema), schema)
-
-        def ordered_dict_schema(self, schema: Any) -> Any:
-            return _named(self, super().ordered_dict_schema(schema), schema)
-
-        def counter_schema(self, schema: Any) -> Any:
-            return _named(self, super().counter_schema(schema), schema)
-
     return NarrowedSchemas
 
 
@@ -223,7 +245,7 @@ def _named(generator: Any, found: dict[str, Any], schema: dict[str, Any]) -> dic
         found.setdefault("additionalProperties", False)
     if "keys_schema" in schema:
         keys = generator.generate_inner(schema["keys_schema"])
-        names = _names(keys)
+        names = _names(generator, keys)
         # Before pydantic 2.10 nothing is said of any keys but those with a pattern.
         if names is None and "propertyNames" not in found:
             names = {keyword: each for keyword, each in keys.items() if keyword not in _OF_KEYS}
@@ -260,15 +282,18 @@ def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
         return number
     ways = []
     for after in every:
-        way: dict[str, Any] = {"multipleOf": float(f"1e-{after}")}
+        scaled = Fraction(str(number.get("multipleOf", f"1e-{after}"))) * 10**after
+        way = {**number, "multipleOf": float(Fraction(scaled.numerator, 10**after))}
         if digits is None:
             ways.append(way)
             continue
         before = float(f"1e{digits - after}")
         # The zero before a point is no digit, but the number 0 is one.
         apart = [(-before, 0), (0, before)] if places is not None and digits == after else [(-before, before)]
-        ways += [way | {"exclusiveMinimum": low, "exclusiveMaximum": high} for low, high in apart]
-    return {**number, "anyOf": ways}
+        for low, high in apart:
+            low, high = max(low, way.get("exclusiveMinimum", low)), min(high, way.get("exclusiveMaximum", high))
+            ways.append({**way, "exclusiveMinimum": low, "exclusiveMaximum": high})
+    return ways[0] if len(ways) == 1 else {"anyOf": ways}
 
 
 def _days(found: dict[str, Any], schema: dict[str, Any], rest: str, apart: int) -> dict[str, Any]:
@@ -343,7 +368,7 @@ def _duration(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     ways = []
     for letters, unit, largest in _UNITS:
         most = largest if high is None else min(high // unit, largest)
-        numbers = "|".join(_whole_numbers(-(-max(low, 0) // unit), most))
+        numbers = "|".join(whole_numbers(-(-max(low, 0) // unit), most))
         ways += [sign + letters.format(f"(?:{numbers})")] if numbers else []
     if not ways:
         first, last = _whole_seconds(schema, lambda bound: bound, datetime.timedelta(microseconds=1))
@@ -402,13 +427,17 @@ def _with_sets(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _names(keys: dict[str, Any]) -> dict[str, Any] | None:
+def _names(generator: Any, keys: dict[str, Any]) -> dict[str, Any] | None:
     """The schema of the names that are read as keys of a type; ``None`` where pydantic's own schema is kept."""
+    if "$ref" in keys:
+        if keys["$ref"] in generator.members:
+            return {"enum": generator.members[keys["$ref"]]}
+        return _names(generator, generator.get_schema_from_definitions(keys["$ref"]) or {})
     if "enum" in keys or "const" in keys:
         values = keys["enum"] if "enum" in keys else [keys["const"]]
         return {"enum": [value for value in values if isinstance(value, str)]}
     if "anyOf" in keys:
-        parts = [_names(part) for part in keys["anyOf"]]
+        parts = [_names(generator, part) for part in keys["anyOf"]]
         return {"anyOf": [part or own for part, own in zip(parts, keys["anyOf"], strict=True)]}
     kind = keys.get("type")
     if kind == "boolean":
@@ -416,73 +445,3 @@ def _names(keys: dict[str, Any]) -> dict[str, Any] | None:
     if kind in ("null", "array", "object"):  # no text is read as one
         return {"enum": []}
     return names_of_numbers(keys) if kind in ("integer", "number") else None
-
-
-def names_of_numbers(keys: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the names that are read as numbers.
-
-    Args:
-        keys: the schema of the numbers, with ``type`` ``integer`` or ``number``.
-
-    Example:
-        >>> names_of_numbers({"type": "integer", "minimum": 8, "maximum": 10})
-        {'pattern': '^(?:[8-9]|10)$'}
-    """
-    least, most = _whole_bounds(keys)
-    step = keys.get("multipleOf", 1)
-    if step > 1 and step == int(step):
-        first = -(-max(least, -_MOST_KEYS // 2 * int(step)) // int(step)) * int(step)
-        return {"enum": [str(value) for value in range(first, most + 1, int(step))[:_MOST_KEYS]]}
-    ways = [*_whole_numbers(max(least, 0), most), *(f"-{way}" for way in _whole_numbers(max(-most, 1), -least))]
-    if keys["type"] == "number" and "multipleOf" not in keys:
-        parts = [*_whole_numbers(max(least, 0), min(most - 1, _LARGEST // 10))]
-        parts += [f"-{way}" for way in _whole_numbers(max(-most, 0), min(-least - 1, _LARGEST // 10))]
-        ways += [rf"{way}\.[0-9]{{1,6}}" for way in parts]
-    return {"pattern": f"^(?:{'|'.join(ways)})$"} if ways else {"enum": []}
-
-
-def _whole_bounds(keys: dict[str, Any]) -> tuple[int, int]:
-    """The least and the largest whole number of a schema of numbers, of fifteen digits at most."""
-    least = max(-_LARGEST, keys.get("minimum", -_LARGEST), math.floor(keys.get("exclusiveMinimum", -_LARGEST - 1)) + 1)
-    most = min(_LARGEST, keys.get("maximum", _LARGEST), math.ceil(keys.get("exclusiveMaximum", _LARGEST + 1)) - 1)
-    return math.ceil(least), math.floor(most)
-
-
-def _whole_numbers(least: int, most: int) -> Iterator[str]:
-    """Patterns of the numbers from ``least``, which is not negative, to ``most``.
-
-    Example:
-        >>> [*_whole_numbers(7, 12345)]
-        ['[7-9]', '[1-9][0-9]{1,3}', '1(?:[0-1][0-9]{3}|2(?:[0-2][0-9]{2}|3(?:[0-3][0-9]{1}|4[0-5])))']
-    """
-    while least <= most:
-        digits, whole = len(str(least)), len(str(most + 1)) - 1
-        if least == 10 ** (digits - 1) and digits <= whole:
-            yield f"[1-9][0-9]{{{digits - 1},{whole - 1}}}"
-            least = 10**whole
-        else:
-            last = min(most, 10**digits - 1)
-            yield _of_equal_length(str(least), str(last))
-            least = last + 1
-
-
-def _of_equal_length(least: str, most: str) -> str:
-    """The pattern of the numbers between two of as many digits.
-
-    Example:
-        >>> _of_equal_length("305", "999")
-        '(?:3(?:0[5-9]|[1-9][0-9]{1})|[4-9][0-9]{2})'
-    """
-    if not least:
-        return ""
-    if least[0] == most[0]:
-        return least[0] + _of_equal_length(least[1:], most[1:])
-    rest, first, last = len(least) - 1, int(least[0]), int(most[0])
-    begin, end = [], []
-    if least[1:] != "0" * rest:
-        begin, first = [least[0] + _of_equal_length(least[1:], "9" * rest)], first + 1
-    if most[1:] != "9" * rest:
-        end, last = [most[0] + _of_equal_length("0" * rest, most[1:])], last - 1
-    between = [f"[{first}-{last}]" + (f"[0-9]{{{rest}}}" if rest else "")] if first <= last else []
-    ways = begin + between + end
-    return ways[0] if len(ways) == 1 else f"(?:{'|'.join(ways)})"

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from logitloom_plugins.schema_sources.narrowing import DATE, TIME, ZONE, names_of_numbers
+from logitloom_plugins.schema_sources.narrowing import DATE, TIME, ZONE
+from logitloom_plugins.schema_sources.number_patterns import names_of_numbers
 from logitloom_plugins.schema_sources.regexes import narrow_pattern
 
 __all__ = ["narrow_struct"]

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
+from typing_extensions import TypeAliasType
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.document import to_document
@@ -37,6 +38,20 @@ class Side(enum.Enum):
 
     LEFT = "left"
     TWO = 2
+
+
+class Level(enum.IntEnum):
+    """An integer."""
+
+    LOW = 1
+    HIGH = -20
+
+
+class Share(float, enum.Enum):
+    """A number."""
+
+    HALF = 0.5
+    ALL = 1.0
 
 
 @dataclasses.dataclass
@@ -88,6 +103,21 @@ class OfRe(pydantic.BaseModel, Generic[T]):
 
     model_config = pydantic.ConfigDict(regex_engine="python-re")
     text: T
+
+
+class Counted(pydantic.BaseModel):
+    """A dict whose keys are of a type that other fields have, too."""
+
+    by_level: dict[Level, int]
+    level: Level
+
+
+class Counts(pydantic.BaseModel):
+    """The same in a class that is held twice."""
+
+    first: Counted
+    second: Counted
+    last: dict[Level | None, Literal["a"]]
 
 
 class Texts(pydantic.BaseModel):
@@ -201,6 +231,20 @@ TYPES: dict[str, Any] = {
     "dict of literals": dict[Literal["a", 1], int],
     "dict of an enum": dict[Side, int],
     "dict of several": dict[int | None, int],
+    "dict of an enum of int": dict[Level, int],
+    "dict of an enum of float": dict[Share, int],
+    "dict of an enum or a text": dict[Level | Literal["a"], int],
+    "dicts of an enum of several fields": Counts,
+    "dict of a named type": dict[TypeAliasType("Port", _field(int, ge=1, le=99)), int],
+    "dict of money": dict[_field(decimal.Decimal, max_digits=3, decimal_places=1), int],
+    "dict of money above zero": dict[_field(decimal.Decimal, gt=0, le=50, max_digits=4, decimal_places=2), int],
+    "dict of Decimal of some digits": dict[_field(decimal.Decimal, max_digits=2), int],
+    "dict of Decimal between two": dict[_field(decimal.Decimal, ge=0, lt=100), int],
+    "dict of Decimal in halves": dict[_field(decimal.Decimal, multiple_of=decimal.Decimal("0.5")), int],
+    "dict of probabilities": dict[_field(float, gt=0, lt=1), int],
+    "dict of float between fractions": dict[_field(float, ge=-0.05, le=2.75), int],
+    "dict of large float": dict[_field(float, gt=1e9, lt=1e11), int],
+    "dict of float in tenths": dict[_field(float, ge=1, multiple_of=0.1), int],
     "dict of names": dict[_text(pattern="^[a-z]{1,3}$"), int],
     "dict of dates": dict[datetime.date, int],
     "counter": Counter[str],
@@ -221,6 +265,7 @@ TYPES: dict[str, Any] = {
     "timedelta between negative ones": _field(
         datetime.timedelta, ge=datetime.timedelta(-2), lt=datetime.timedelta(hours=-1)
     ),
+    "Decimal in halves": _field(decimal.Decimal, multiple_of=decimal.Decimal("0.5"), max_digits=4, decimal_places=1),
     "Decimal below one": _field(decimal.Decimal, max_digits=3, decimal_places=3),
     "Decimal of more places than digits": _field(decimal.Decimal, max_digits=1, decimal_places=2),
     "dict of tuples": dict[tuple[int, int], int],
@@ -304,6 +349,23 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("stripped text", '"a b"'),
         ("dict of int", '{"-12": "a", "0": "b"}'),
         ("dict of names", '{"abc": 1}'),
+        ("dict of an enum of int", '{"1": 1, "-20": 2}'),
+        ("dict of an enum of float", '{"0.5": 1}'),
+        ("dict of an enum or a text", '{"-20": 1, "a": 2}'),
+        (
+            "dicts of an enum of several fields",
+            '{"first": {"by_level": {"1": 0}, "level": 1}, "second": {"by_level": {}, "level": 1}, "last": {"1": "a"}}',
+        ),
+        ("dict of a named type", '{"99": 1}'),
+        ("dict of money", '{"10.5": 1, "-99.9": 2, "0": 3}'),
+        ("dict of money above zero", '{"0.05": 1, "49.99": 2, "50": 3}'),
+        ("dict of Decimal of some digits", '{"0.25": 1, "2.5": 2, "25": 3}'),
+        ("dict of Decimal between two", '{"0.25": 1, "99.99": 2}'),
+        ("dict of Decimal in halves", '{"-0.5": 1, "12": 2}'),
+        ("dict of probabilities", '{"0.5": 1, "0.000001": 2, "0.999": 3}'),
+        ("dict of float between fractions", '{"-0.05": 1, "-0.01": 2, "1.125": 3, "2.75": 4}'),
+        ("dict of float in tenths", '{"1": 1, "2.5": 2}'),
+        ("Decimal in halves", "-12.5"),
         ("dict of ports", '{"1024": true, "8080": true, "65535": false}'),
         ("dict of negative int", '{"-8": true, "-1000": true}'),
         ("dict of multiples", '{"7": true, "770": true}'),
@@ -373,6 +435,8 @@ def of_msgspec() -> dict[str, tuple[Any, str]]:
         "time without a zone": (Annotated[datetime.time, Meta(tz=False)], '"10:20:30"'),
         "short bytes": (Annotated[bytes, Meta(min_length=1, max_length=4)], '"YWJjZA=="'),
         "dict of int": (dict[int, int], '{"-12": 1}'),
+        "dict of probabilities": (dict[Annotated[float, Meta(gt=0, lt=1)], int], '{"0.125": 1}'),
+        "dict of float in halves": (dict[Annotated[float, Meta(multiple_of=0.5)], int], '{"-1.5": 1}'),
         "dict of ids": (dict[uuid.UUID, bool], f'{{"{key}": true}}'),
         "dict of times": (dict[datetime.datetime, int], '{"2026-12-31T00:00:00": 1}'),
         "dict of Decimal": (dict[decimal.Decimal, int], '{"-1.5": 1}'),
