@@ -21,14 +21,15 @@ from typing import Any, Final
 from logitloom_plugins.schema_sources.number_patterns import names_of_numbers, whole_numbers
 from logitloom_plugins.schema_sources.regexes import narrow_pattern
 
-__all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "narrowed_format", "pydantic_generator"]
+__all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "narrowed_format", "pattern_of_base64", "pydantic_generator"]
 
 _HEX: Final = "[0-9a-fA-F]"
 _LABEL: Final = "[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"
 _HOST: Final = rf"{_LABEL}(?:\.{_LABEL})*"
 _SCHEME: Final = "[A-Za-z][A-Za-z0-9+.-]*"
 _HOSTLESS: Final = "data|mailto|news|tel|urn"
-_BASE64: Final = "(?:{0}{{4}})*(?:{0}{{2}}==|{0}{{3}}=)?"
+#: Formats of bytes as text -> the letters that stand for six bits each.
+_BASE64: Final = {"base64": "[A-Za-z0-9+/]", "base64url": "[A-Za-z0-9_-]"}
 _LEAP_YEAR: Final = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _DAY: Final = "(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31"
 DATE: Final = rf"(?!0000)(?:[0-9]{{4}}-(?:{_DAY})|{_LEAP_YEAR}-02-29)"
@@ -60,11 +61,7 @@ _BESIDE: Final[dict[str, str]] = {
     "decimal": r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?$",
     "fraction": "^-?(?:0|[1-9][0-9]*)(?:/[1-9][0-9]*)?$",
     "email": rf"^[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*@(?:{_LABEL}\.)+[A-Za-z]{{2,}}$",
-    "base64": f"^{_BASE64.format('[A-Za-z0-9+/]')}$",
-    "base64url": f"^{_BASE64.format('[A-Za-z0-9_-]')}$",
 }
-#: Patterns of bytes, by the encoding that a class of pydantic declares.
-_WRITTEN: Final = {"base64": _BESIDE["base64url"], "hex": f"^(?:{_HEX}{{2}})*$"}
 #: Numbers between these bounds are finite where a library reads them as 64-bit floats.
 _FINITE: Final = {"minimum": -1e300, "maximum": 1e300}
 _PART: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?"
@@ -77,6 +74,7 @@ _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
 #: Keywords of keys that say nothing of names, or that pydantic writes elsewhere.
 _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
+_LENGTHS: Final = ("minLength", "maxLength")
 _WITH_FIELDS: Final = ("dataclass", "model", "typed-dict")
 #: Keywords of bounds.
 _BOUNDS: Final = ("ge", "gt", "le", "lt")
@@ -112,6 +110,30 @@ def narrowed_format(schema: dict[str, Any]) -> None:
         _add(schema, _INSTEAD[name])
     elif name in _BESIDE:
         _add(schema, {"pattern": _BESIDE[name]})
+    elif name in _BASE64:
+        least, most = (schema.pop(keyword, None) if "format" in schema else None for keyword in _LENGTHS)
+        _add(schema, {"pattern": pattern_of_base64(least or 0, most, name)})
+
+
+def pattern_of_base64(least: int, most: int | None, form: str = "base64") -> str:
+    """The pattern of the texts of bytes in base64, with padding and without trailing bits.
+
+    Args:
+        least: the least number of bytes.
+        most: the largest number of bytes; ``None`` for no bound.
+        form: ``base64`` or ``base64url``.
+
+    Example:
+        >>> pattern_of_base64(1, 2)
+        '^(?:(?:[A-Za-z0-9+/]{4}){0,0}[A-Za-z0-9+/][AQgw]==|(?:[A-Za-z0-9+/]{4}){0,0}[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)$'
+    """
+    letter, ways = _BASE64[form], []
+    for beyond, end in enumerate(("", f"{letter}[AQgw]==", f"{letter}{{2}}[AEIMQUYcgkosw048]=")):
+        first = max(0, -(-(least - beyond) // 3))
+        last = None if most is None else (most - beyond) // 3
+        if last is None or first <= last:
+            ways.append(f"(?:{letter}{{4}}){{{first},{'' if last is None else last}}}{end}")
+    return f"^(?:{'|'.join(ways)})$"
 
 
 def finite_numbers(schema: dict[str, Any]) -> None:
@@ -220,9 +242,11 @@ def pydantic_generator() -> Any:
 
         def bytes_schema(self, schema: Any) -> Any:
             found = super().bytes_schema(schema)
-            written = _WRITTEN.get(self._config.val_json_bytes)
-            if written and found.keys().isdisjoint(("minLength", "maxLength")):  # which count the bytes
-                return {"type": "string", "pattern": written}
+            least, most = schema.get("min_length") or 0, schema.get("max_length")
+            if self._config.val_json_bytes == "base64":
+                return {"type": "string", "pattern": pattern_of_base64(least, most, "base64url")}
+            if self._config.val_json_bytes == "hex":
+                return {"type": "string", "pattern": f"^(?:{_HEX}{{2}}){{{least},{'' if most is None else most}}}$"}
             if "maxLength" in found and found.get("format") == "binary":  # it counts bytes, and letters here
                 _add(found, {"pattern": r"^[\x00-\x7f]*$"})
             return found

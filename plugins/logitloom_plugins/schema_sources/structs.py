@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from logitloom_plugins.schema_sources.narrowing import DATE, TIME, ZONE
+from logitloom_plugins.schema_sources.narrowing import DATE, TIME, ZONE, pattern_of_base64
 from logitloom_plugins.schema_sources.number_patterns import names_of_numbers
 from logitloom_plugins.schema_sources.regexes import narrow_pattern
 
 __all__ = ["narrow_struct"]
 
-_BASE64: Final = "[A-Za-z0-9+/]"
 #: Types of ``msgspec.inspect`` -> the format that describes their strings.
 _FORMATS: Final[dict[str, str]] = {
     "DateType": "date", "DecimalType": "decimal", "TimeDeltaType": "duration", "UUIDType": "uuid"
@@ -118,14 +117,7 @@ def _text(kind: Any) -> dict[str, Any] | None:
         zone = {True: ZONE, False: "", None: f"{ZONE}?"}[kind.tz]
         return {"pattern": f"^(?:{f'{DATE}T' if name == 'DateTimeType' else ''}{TIME}{zone})$"}
     if name in _BYTES:
-        least, most = kind.min_length or 0, kind.max_length
-        ways = []
-        for beyond, end in enumerate(("", f"{_BASE64}[AQgw]==", f"{_BASE64}{{2}}[AEIMQUYcgkosw048]=")):
-            first = max(0, -(-(least - beyond) // 3))
-            last = None if most is None else (most - beyond) // 3
-            if last is None or first <= last:
-                ways.append(f"(?:{_BASE64}{{4}}){{{first},{'' if last is None else last}}}{end}")
-        return {"pattern": f"^(?:{'|'.join(ways)})$"}
+        return {"pattern": pattern_of_base64(kind.min_length or 0, kind.max_length)}
     return None
 
 

@@ -98,6 +98,20 @@ class InHex(pydantic.BaseModel):
     data: bytes
 
 
+class ShortInBase64(pydantic.BaseModel):
+    """The same of some bytes."""
+
+    model_config = pydantic.ConfigDict(val_json_bytes="base64")
+    data: _field(bytes, min_length=2, max_length=4)
+
+
+class ShortInHex(pydantic.BaseModel):
+    """The same in hexadecimal digits."""
+
+    model_config = pydantic.ConfigDict(val_json_bytes="hex")
+    data: _field(bytes, min_length=2, max_length=4)
+
+
 class OfRe(pydantic.BaseModel, Generic[T]):
     """A text with a pattern in the syntax of re."""
 
@@ -272,6 +286,10 @@ TYPES: dict[str, Any] = {
     "address with a host": Annotated[pydantic.AnyUrl, pydantic.UrlConstraints(host_required=True)],
     "bytes in base64": InBase64,
     "bytes in base 16": InHex,
+    "short bytes in base64": ShortInBase64,
+    "short bytes in base 16": ShortInHex,
+    "short base64": _field(pydantic.Base64Bytes, min_length=1, max_length=2),
+    "long base64 for addresses": _field(pydantic.Base64UrlBytes, min_length=4),
     **{f"pattern {pattern}": _field(str, pattern=pattern) for pattern in PATTERNS},
     **{f"pattern {pattern} of re": OfRe[_field(str, pattern=pattern)] for pattern in PATTERNS_OF_RE},
 }
@@ -382,6 +400,10 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("dict of tuples", "{}"),
         ("address with a host", '"ssh://host"'),
         ("bytes in base 16", '{"data": "00fF"}'),
+        ("bytes in base64", '{"data": "YWI="}'),
+        ("short bytes in base64", '{"data": "YWJjZA=="}'),
+        ("short bytes in base 16", '{"data": "00fFaa"}'),
+        ("short base64", '"YWI="'),
         (r"pattern \Aab\z", '"ab"'),
         (r"pattern ^\W\D\S$", '"-+!"'),
         (r"pattern ^\x{e9}\a\U0001F600$", '"é\\u0007😀"'),
