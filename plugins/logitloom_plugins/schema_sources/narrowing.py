@@ -24,6 +24,8 @@ from logitloom_plugins.schema_sources.regexes import narrow_pattern
 __all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "narrowed_format", "pattern_of_base64", "pydantic_generator"]
 
 _HEX: Final = "[0-9a-fA-F]"
+#: An address that a library writes as it was given: with a path, and without a port, dots for folders, or escapes.
+_AS_GIVEN: Final = r"[^:]+://[^/:?#]+(?:/|(?:/[\w~-][\w.~-]*)+/?)(?:\?[\w.~=&-]*)?(?:#[\w.~-]*)?$"
 _LABEL: Final = "[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"
 _HOST: Final = rf"{_LABEL}(?:\.{_LABEL})*"
 _SCHEME: Final = "[A-Za-z][A-Za-z0-9+.-]*"
@@ -74,6 +76,7 @@ _NO_SPACE: Final = r"[^\s\x85]"
 _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
 #: Keywords of keys that say nothing of names, or that pydantic writes elsewhere.
 _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
+_ADDRESSES: Final = ("multi-host-uri", "uri")
 _LENGTHS: Final = ("minLength", "maxLength")
 _WITH_FIELDS: Final = ("dataclass", "model", "typed-dict")
 #: Keywords of bounds.
@@ -113,6 +116,9 @@ def narrowed_format(schema: dict[str, Any]) -> None:
     elif name in _BASE64:
         least, most = (schema.pop(keyword, None) if "format" in schema else None for keyword in _LENGTHS)
         _add(schema, {"pattern": pattern_of_base64(least or 0, most, name)})
+    elif name in _ADDRESSES and ("maxLength" in schema or schema.get("minLength", 1) > 1) and "pattern" in schema:
+        # The lengths are those of the address as pydantic writes it.
+        schema["pattern"] = f"^(?={_AS_GIVEN}){schema['pattern'].removeprefix('^')}"
 
 
 def pattern_of_base64(least: int, most: int | None, form: str = "base64") -> str:

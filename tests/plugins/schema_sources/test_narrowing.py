@@ -220,6 +220,10 @@ TYPES: dict[str, Any] = {
     "address of a page": pydantic.HttpUrl,
     "address of a database": pydantic.PostgresDsn,
     "any address": pydantic.AnyUrl,
+    "short address of a page": _field(pydantic.HttpUrl, max_length=20),
+    "long address of a page": _field(pydantic.HttpUrl, min_length=25),
+    "short address of a database": _field(pydantic.PostgresDsn, max_length=30),
+    "dict of short addresses": dict[_field(pydantic.AnyUrl, max_length=30), int],
     "uuid": uuid.UUID,
     "uuid of a version": pydantic.UUID4,
     "address of a host": pydantic.IPvAnyAddress,
@@ -363,6 +367,8 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("Decimal", "-12.50"),
         ("Decimal of money", "9999.99"),
         ("address of a page", '"https://www.example.com:8080/a/b?c=d#e"'),
+        ("short address of a page", '"https://example.com/"'),
+        ("long address of a page", '"https://www.example.com/a.b/?c=d#e"'),
         ("any address", '"mailto:a@b.cd"'),
         ("stripped text", '"a b"'),
         ("dict of int", '{"-12": "a", "0": "b"}'),
@@ -582,6 +588,7 @@ def test_the_schema_of_a_class_keeps_the_rules_of_strict_mode() -> None:
         host: pydantic.IPvAnyAddress
         price: _field(decimal.Decimal, max_digits=6)
         title: _text(strip_whitespace=True, min_length=1)
+        short: _field(pydantic.HttpUrl, max_length=60)
 
     given = {"name": "meeting", "strict": True, "schema": Meeting}
     assert schema_of(given) == schema_of(Meeting)
