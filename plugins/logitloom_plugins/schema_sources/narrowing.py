@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, Final
 
+from logitloom.errors import OptionError
 from logitloom_plugins.schema_sources.number_patterns import names_of_numbers, whole_numbers
 from logitloom_plugins.schema_sources.regexes import narrow_pattern
 
@@ -78,6 +79,7 @@ _STRIPPED: Final = rf"^(?:{_NO_SPACE}(?:[\s\S]*{_NO_SPACE})?)?$"
 _OF_KEYS: Final = frozenset(("pattern", "title", "type"))
 _ADDRESSES: Final = ("multi-host-uri", "uri")
 _LENGTHS: Final = ("minLength", "maxLength")
+_FIELDS: Final = ("dataclass-args", "model-fields", "typed-dict")
 _WITH_FIELDS: Final = ("dataclass", "model", "typed-dict")
 #: Keywords of bounds.
 _BOUNDS: Final = ("ge", "gt", "le", "lt")
@@ -194,6 +196,11 @@ def _generator_of_keys() -> Any:
             #: The names that are read as members of an enum of numbers, by the reference to the enum.
             self.members: dict[str, list[str]] = {}
 
+        def generate_inner(self, schema: Any) -> Any:
+            if schema["type"] in _WITH_FIELDS:
+                _check_aliases(schema)
+            return super().generate_inner(schema)
+
         def definitions_schema(self, schema: Any) -> Any:
             # Classes with fields last, because their fields may be dicts whose keys have types among the others.
             ordered = sorted(schema["definitions"], key=lambda each: each["type"] in _WITH_FIELDS)
@@ -267,6 +274,24 @@ def pydantic_generator() -> Any:
             return _with_sets(super().union_schema(schema))
 
     return NarrowedSchemas
+
+
+def _check_aliases(schema: dict[str, Any]) -> None:
+    """Refuse a class with a field that is read from a path alone; pydantic's schema has the field's own name."""
+    config, held = schema.get("config", {}), schema
+    while "schema" in held and held["type"] not in _FIELDS:
+        held = held["schema"]
+    fields = held.get("fields", {}) if held["type"] in _FIELDS else {}
+    if config.get("populate_by_name") or config.get("validate_by_name"):
+        return
+    for name, field in fields.items() if isinstance(fields, dict) else ((each["name"], each) for each in fields):
+        alias = field.get("validation_alias")
+        if isinstance(alias, list) and not any(isinstance(way, list) and len(way) == 1 for way in alias):
+            raise OptionError(
+                f"The field {name!r} of the class {schema['cls'].__name__} has the alias {alias!r:.80}, a path, and a "
+                f"member of a JSON object has a name. Give the field a name beside the path (AliasChoices), or allow "
+                f"its own name (populate_by_name=True)."
+            )
 
 
 def _named(generator: Any, found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

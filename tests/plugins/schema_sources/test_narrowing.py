@@ -555,6 +555,38 @@ def test_a_class_of_which_pydantic_makes_no_schema_is_refused_with_the_reason() 
         processors.load(("json", {"schema": Handler}))
 
 
+PATH = pydantic.Field(validation_alias=pydantic.AliasPath("person", "age"))
+
+
+def test_a_field_that_is_read_from_a_path_is_refused_with_the_class_and_the_remedy() -> None:
+    class Flat(pydantic.BaseModel):
+        years: int = PATH
+
+    @pydantic.dataclasses.dataclass
+    class Data:
+        years: Annotated[int, PATH]
+
+    for kind in (Flat, Data, list[Flat]):
+        name = "Data" if kind is Data else "Flat"
+        with pytest.raises(
+            OptionError, match=rf"The field 'years' of the class {name} has the alias \['person', 'age'\].*AliasChoices"
+        ):
+            schema_of(pydantic.TypeAdapter(kind))
+
+
+def test_a_field_with_a_path_has_the_name_that_is_read_beside_the_path() -> None:
+    class Choices(pydantic.BaseModel):
+        years: int = pydantic.Field(validation_alias=pydantic.AliasChoices(pydantic.AliasPath("ages", 0), "age"))
+
+    class Named(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(populate_by_name=True)
+        years: int = PATH
+
+    for kind in (Choices, Named):
+        for text in _texts(("json", {"schema": kind}), 3):
+            kind.model_validate_json(text)
+
+
 def test_operations_on_sets_in_patterns_of_a_class_are_refused() -> None:
     class Word(pydantic.BaseModel):
         text: _field(str, pattern="^[a-z&&[^aeiou]]+$")
