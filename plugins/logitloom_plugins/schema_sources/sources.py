@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from enum import Enum
-from typing import Any, Final, get_origin, get_type_hints, is_typeddict
+from typing import Any, Final, NotRequired, Required, get_origin, get_type_hints, is_typeddict
 
 from logitloom.display.warning import warn
 from logitloom.errors import OptionError
@@ -176,7 +176,8 @@ def _of_type(source: Any) -> Any:
                 f"with pip install msgspec, or give a JSON Schema as a dict, text or path."
             ) from error
     try:
-        from pydantic import TypeAdapter, create_model
+        import typing_extensions
+        from pydantic import TypeAdapter
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
     except ImportError as error:
         if not isinstance(source, type) and get_origin(source) is None:
@@ -188,12 +189,13 @@ def _of_type(source: Any) -> Any:
         ) from error
     try:
         if is_typeddict(source):
-            # Before Python 3.12 pydantic does not read typing's own; a model with the same fields has the same schema.
-            required = source.__required_keys__
-            fields: dict[str, Any] = {
-                name: (hint, ... if name in required else None) for name, hint in get_type_hints(source).items()
-            }
-            return _of_class(create_model(source.__name__, **fields))
+            # Before Python 3.12 pydantic does not read typing's own.
+            hints = get_type_hints(source, include_extras=True)
+            for name in source.__optional_keys__:
+                if get_origin(hints[name]) not in (NotRequired, Required):
+                    hints[name] = NotRequired[hints[name]]
+            make: Any = typing_extensions.TypedDict
+            return _of_class(TypeAdapter(make(source.__name__, hints)))
         return _of_class(TypeAdapter(source))
     except (AttributeError, PydanticSchemaGenerationError) as error:  # the former of an object in place of its class
         raise _unreadable(source) from error

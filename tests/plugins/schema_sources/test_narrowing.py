@@ -12,7 +12,7 @@ import json
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, Required, TypedDict, TypeVar
 
 import numpy as np
 import pytest
@@ -553,6 +553,29 @@ def test_a_class_of_which_pydantic_makes_no_schema_is_refused_with_the_reason() 
 
     with pytest.raises(OptionError, match=r"cannot be read as a JSON Schema by pydantic: .*Callable.* Give"):
         processors.load(("json", {"schema": Handler}))
+
+
+class Held(TypedDict, total=False):
+    """A member that may be left out, and one that may not."""
+
+    size: Annotated[int, pydantic.Field(ge=7, le=9)]
+    name: Required[_text(max_length=2)]
+
+
+class Bounded(Held):
+    """Another member."""
+
+    count: NotRequired[Annotated[int, pydantic.Field(lt=0)]]
+
+
+def test_members_of_a_typed_dict_keep_their_bounds() -> None:
+    class Same(pydantic.BaseModel):
+        size: _field(int, ge=7, le=9) = 7
+        name: _text(max_length=2)
+        count: _field(int, lt=0) = -1
+
+    for text in _texts(("json", {"schema": Bounded}), 12):
+        Same.model_validate_json(text)
 
 
 PATH = pydantic.Field(validation_alias=pydantic.AliasPath("person", "age"))
