@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from enum import Enum
-from typing import Any, Final, NotRequired, Required, get_origin, get_type_hints, is_typeddict
+from typing import Any, Final, NotRequired, Required, get_args, get_origin, get_type_hints, is_typeddict
 
 from logitloom.display.warning import warn
 from logitloom.errors import OptionError
@@ -21,6 +21,7 @@ from logitloom_plugins.schema_sources.structs import narrow_struct
 __all__ = ["is_plain", "plain_schema", "schema_of"]
 
 _TEXT: Final = "The text given as a schema"
+_METHODS: Final = ("model_json_schema", "json_schema")
 _REMEDY: Final = "Give a path to a JSON file, or the JSON text itself."
 
 
@@ -71,13 +72,24 @@ def schema_of(source: Any) -> Any:
 
 
 def _of_class(source: Any) -> Any:
-    for name in ("model_json_schema", "json_schema"):
+    for name in _METHODS:
         make = getattr(source, name, None)
         if callable(make):
             # A method that is not pydantic's, or that overrides pydantic's, makes its schema without a generator.
             takes_generator = "schema_generator" in inspect.signature(make).parameters
             return make(schema_generator=pydantic_generator()) if takes_generator else make()
-    return _of_msgspec(source) if hasattr(source, "__struct_fields__") else _of_type(source)
+    if getattr(source, "__name__", None) in _METHODS:
+        raise OptionError(
+            f"A schema was given as a method ({source!r:.80}), not as what it returns. Give the class itself, or call "
+            f"the method."
+        )
+    return _of_msgspec(source) if _is_of_msgspec(source) else _of_type(source)
+
+
+def _is_of_msgspec(source: Any) -> bool:
+    """Whether a type is a class of msgspec or attrs, or has one among its arguments, as ``list[Class]`` does."""
+    held = hasattr(source, "__struct_fields__") or hasattr(source, "__attrs_attrs__")
+    return held or any(map(_is_of_msgspec, get_args(source)))
 
 
 def plain_schema(source: Any) -> Any:
@@ -151,8 +163,13 @@ def _enum(source: type[Enum]) -> Any:
 
 def _of_msgspec(source: Any) -> Any:
     """The schema of a type that msgspec knows: its structs, classes of attrs, dataclasses and TypedDicts."""
-    import msgspec
-
+    try:
+        import msgspec
+    except ImportError as error:
+        raise OptionError(
+            f"A schema was given as a class of attrs ({source!r:.80}), and reading those takes msgspec. Install it "
+            f"with pip install msgspec, or give a JSON Schema as a dict, text or path."
+        ) from error
     try:
         schema = msgspec.json.schema(source)
     except (NameError, TypeError) as error:
@@ -167,14 +184,6 @@ def _of_msgspec(source: Any) -> Any:
 
 
 def _of_type(source: Any) -> Any:
-    if hasattr(source, "__attrs_attrs__"):
-        try:
-            return _of_msgspec(source)
-        except ImportError as error:
-            raise OptionError(
-                f"A schema was given as a class of attrs ({source!r:.80}), and reading those takes msgspec. Install it "
-                f"with pip install msgspec, or give a JSON Schema as a dict, text or path."
-            ) from error
     try:
         import typing_extensions
         from pydantic import TypeAdapter

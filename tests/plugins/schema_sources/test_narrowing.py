@@ -568,6 +568,22 @@ class Bounded(Held):
     count: NotRequired[Annotated[int, pydantic.Field(lt=0)]]
 
 
+def test_types_that_hold_classes_of_msgspec_or_attrs_are_read_by_msgspec() -> None:
+    msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
+    attrs = pytest.importorskip("attrs", reason="needs attrs")
+    cat, dog = (msgspec.defstruct(name, [("born", datetime.date)], tag=True) for name in ("Cat", "Dog"))
+    sized = attrs.make_class("Sized", {"size": attrs.field(type=decimal.Decimal)})
+    for kind in (list[cat], cat | dog, dict[int, dog | None], Annotated[cat, msgspec.Meta(title="a")], list[sized]):
+        for text in _texts(("json", {"schema": kind}), 4, 200):
+            msgspec.json.decode(text, type=kind)
+
+
+def test_a_method_in_place_of_its_schema_is_refused_with_the_remedy() -> None:
+    for method in (Texts.model_json_schema, pydantic.TypeAdapter(int).json_schema):
+        with pytest.raises(OptionError, match=r"given as a method \(<bound method .* or call the method"):
+            schema_of(method)
+
+
 def test_members_of_a_typed_dict_keep_their_bounds() -> None:
     class Same(pydantic.BaseModel):
         size: _field(int, ge=7, le=9) = 7
