@@ -14,6 +14,7 @@ from logitloom.host.fingerprint import fingerprint_of
 from logitloom.host.options import values
 from logitloom.host.registry import load_plugin
 from logitloom_plugins.grammars.engine import CheckedGrammar, Engine
+from logitloom_plugins.json_schema.folds.contradictions import contradiction
 from logitloom_plugins.json_schema.folds.machine import STATE_BYTES, Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
@@ -105,10 +106,7 @@ class Json(LimitedProcessor):
         # Whatever is wrong with the schema is said now, not when decoding starts.
         table, grammar = self._compiled()
         if table is not None and not table.satisfiable:
-            raise UnsupportedSchema(
-                "No JSON value satisfies the schema of 'json', so nothing could be written. Correct the "
-                "keywords that contradict each other."
-            )
+            raise _unsatisfiable(table)
         object.__setattr__(self, "_table_automaton", table)
         object.__setattr__(self, "_grammar", grammar)
 
@@ -243,6 +241,14 @@ class Json(LimitedProcessor):
             # A text may then reach a state that bytes can leave and tokens cannot; the general walk looks ahead.
             return lift(table, vocabulary, vocab_size)
         return SchemaConstraint(table, vocabulary, vocab_size)
+
+
+def _unsatisfiable(table: SchemaAutomaton) -> UnsupportedSchema:
+    place, is_endless = contradiction(table.machine)
+    why = f"none satisfies the schema at {place:.200}. Correct the keywords that contradict each other there"
+    if is_endless:
+        why = f"each value of the schema at {place:.200} contains another one. Make a member on the way optional"
+    return UnsupportedSchema(f"No JSON value satisfies the schema of 'json', because {why}.")
 
 
 def _longest_listed(document: Any) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypedDict
@@ -341,6 +342,39 @@ def test_an_engine_that_cannot_be_interrupted_gets_no_schema_that_takes_longer_t
 def test_a_schema_that_no_value_satisfies_is_refused_when_the_chain_is_made(schema: Any, engine: str) -> None:
     with pytest.raises(UnsupportedSchema, match="No JSON value satisfies the schema of 'json'"):
         processors.load(("json", {"schema": schema, "engine": engine}))
+
+
+def _object(**members: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": members, "required": [*members]}
+
+
+NOTHING = {"type": "integer", "minimum": 3, "maximum": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (NOTHING, "none satisfies the schema at #. Correct"),
+        (
+            _object(a={}, b={"type": "array", "minItems": 1, "items": _object(c=NOTHING)}),
+            "none satisfies the schema at #/properties/b/items/properties/c. Correct",
+        ),
+        (
+            {"$ref": "#/$defs/x", "$defs": {"x": {"allOf": [_object(**{"a/b": {"anyOf": [NOTHING, False]}})]}}},
+            "none satisfies the schema at #/$defs/x/allOf/0/properties/a~1b/anyOf/0. Correct",
+        ),
+        ({"prefixItems": [True, NOTHING], "minItems": 2, "type": "array"}, "at #/prefixItems/1. Correct"),
+        ({**_object(a={"type": "string"}), "type": "array", "minItems": 2, "maxItems": 1}, "at #. Correct"),
+        (_object(a={}, b={"$ref": "#"}), "each value of the schema at #/properties/b contains another one. Make"),
+        (
+            {"$ref": "#/$defs/a", "$defs": {"a": _object(b={"$ref": "#/$defs/b"}), "b": _object(a={"$ref": "#"})}},
+            "each value of the schema at #/$defs/b/properties/a contains another one. Make a member",
+        ),
+    ],
+)  # fmt: skip
+def test_the_message_about_a_schema_that_no_value_satisfies_has_the_place(schema: Any, message: str) -> None:
+    with pytest.raises(UnsupportedSchema, match=re.escape(message)):
+        processors.load(("json", {"schema": schema}))
 
 
 @pytest.mark.parametrize("engine", ["auto", "table"])
