@@ -9,15 +9,15 @@ from __future__ import annotations
 import copy
 import difflib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 
 from logitloom.display.warning import warn
 from logitloom.errors import OptionError, UnsupportedSchema
-from logitloom_plugins.json_schema.schema.schema_document import escape_pointer, subschemas
-from logitloom_plugins.schema_sources.narrowing import narrowed_format
+from logitloom_plugins.json_schema.schema.schema_document import FORMATS, escape_pointer, subschemas
+from logitloom_plugins.schema_sources.narrowing import FORMATS_OF_CLASSES, narrowed_format
 
 __all__ = ["check_keywords", "check_strict", "closed", "every_subschema", "json_values", "unwrapped"]
 
@@ -34,6 +34,8 @@ _KEYWORDS: Final = frozenset([
 ])  # fmt: skip
 #: Annotations of OpenAPI and of common generators of schemas.
 _ANNOTATIONS: Final = frozenset(["discriminator", "example", "externalDocs", "nullable", "propertyOrdering", "xml"])
+#: Formats with a meaning here or in schemas that pydantic makes.
+_FORMATS: Final = FORMATS | FORMATS_OF_CLASSES
 #: What stands in OpenAI's wrapper.
 _WRAPPER: Final = frozenset(["description", "name", "schema", "strict", "type"])
 #: The Python types of JSON values; ``Decimal`` because some readers of JSON return numbers as ``Decimal``.
@@ -251,6 +253,9 @@ def check_strict(schema: Any, what: str) -> None:
 def check_keywords(schema: Any, *, error: bool) -> None:
     """Report keywords that no draft of JSON Schema has, each with the most similar known keyword.
 
+    Values without effect are reported, too: formats that look like a known format, and ``nullable`` of OpenAPI 3.0,
+    which JSON Schema does not have.
+
     Args:
         schema: a JSON Schema.
         error: whether each unknown keyword is an error. If not, one warning names those that look like a known
@@ -265,35 +270,48 @@ def check_keywords(schema: Any, *, error: bool) -> None:
         logitloom.errors.UnsupportedSchema: The schema has the unknown keyword 'propertes' at #/propertes (did you mean
         'properties'?). Correct or remove it.
     """
-    found, looked_up = [], dict[str, str]()
+    unknown, useless, looked_up = list[tuple[str, str, str]](), list[tuple[str, str, str]](), dict[str, str]()
+
+    def meant(word: str, known: Iterable[str]) -> str:
+        if word not in looked_up and len(looked_up) < _MOST_LOOKED_UP:
+            near = difflib.get_close_matches(word[:40], known, n=1, cutoff=0.8)
+            looked_up[word] = f" (did you mean {near[0]!r}?)" if near else ""
+        return looked_up.get(word, "")
+
     for pointer, part in every_subschema(schema):
         for keyword in part:
             if keyword in _KEYWORDS or keyword in _ANNOTATIONS or str(keyword).startswith("x-"):
                 continue
             if not isinstance(keyword, str):
                 raise _no_key(keyword, pointer)
-            if keyword not in looked_up and len(looked_up) < _MOST_LOOKED_UP:
-                near = difflib.get_close_matches(keyword[:40], _KEYWORDS, n=1, cutoff=0.8)
-                looked_up[keyword] = f" (did you mean {near[0]!r}?)" if near else ""
-            meant = looked_up.get(keyword, "")
-            if meant or error:
-                found.append((keyword, f"{pointer}/{keyword}", meant))
+            if meant(keyword, _KEYWORDS) or error:
+                unknown.append((keyword, f"{pointer}/{keyword}", meant(keyword, _KEYWORDS)))
+        name, kinds = part.get("format"), part.get("type", "$ref" if "$ref" in part else "null")
+        if isinstance(name, str) and name not in _FORMATS and meant(name.lower(), FORMATS):
+            useless.append((f"format: {name}", f"{pointer}/format", meant(name.lower(), FORMATS)))
+        if part.get("nullable") is True and "null" not in ([kinds] if isinstance(kinds, str) else kinds):
+            useless.append(("nullable", f"{pointer}/nullable", " (add the type 'null')"))
+    _report(unknown, "unknown keyword", error)
+    _report(useless, "keyword without effect", error)
+
+
+def _report(found: list[tuple[str, str, str]], subject: str, error: bool) -> None:
+    """Report keywords, each with its place and a remark."""
     if not found:
         return
     shown = ", ".join(f"{keyword!r:.60} at {place:.200}{meant}" for keyword, place, meant in found[:8])
-    several = f"keywords {shown}" if len(found) > 1 else f"keyword {shown}"
+    several = f"{subject.replace('keyword', 'keywords')} {shown}" if len(found) > 1 else f"{subject} {shown}"
     more = f" and {len(found) - 8} more" if len(found) > 8 else ""
     remedy = "Correct or remove " + ("them." if len(found) > 1 else "it.")
     if not error:
         effect = "They restrict" if len(found) > 1 else "It restricts"
         warn(
-            f"The schema has the unknown {several}{more}. {effect} nothing. {remedy}",
+            f"The schema has the {several}{more}. {effect} nothing. {remedy}",
         )
         return
-    problems = [(keyword, place, f"unknown keyword{meant}") for keyword, place, meant in found]
-    unknown = UnsupportedSchema(f"The schema has the unknown {several}{more}. {remedy}")
-    unknown.problems = tuple(problems)
-    raise unknown
+    refusal = UnsupportedSchema(f"The schema has the {several}{more}. {remedy}")
+    refusal.problems = tuple((keyword, place, f"{subject}{meant}") for keyword, place, meant in found)
+    raise refusal
 
 
 def every_subschema(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:

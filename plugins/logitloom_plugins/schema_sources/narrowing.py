@@ -22,7 +22,16 @@ from logitloom.errors import OptionError
 from logitloom_plugins.schema_sources.number_patterns import names_of_numbers, whole_numbers
 from logitloom_plugins.schema_sources.regexes import narrow_pattern
 
-__all__ = ["DATE", "TIME", "ZONE", "finite_numbers", "narrowed_format", "pattern_of_base64", "pydantic_generator"]
+__all__ = [
+    "DATE",
+    "FORMATS_OF_CLASSES",
+    "TIME",
+    "ZONE",
+    "finite_numbers",
+    "narrowed_format",
+    "pattern_of_base64",
+    "pydantic_generator",
+]
 
 _HEX: Final = "[0-9a-fA-F]"
 #: An address that a library writes as it was given: with a path, and without a port, dots for folders, or escapes.
@@ -65,6 +74,8 @@ _BESIDE: Final[dict[str, str]] = {
     "fraction": "^-?(?:0|[1-9][0-9]*)(?:/[1-9][0-9]*)?$",
     "email": rf"^[A-Za-z0-9]+(?:[._+-][A-Za-z0-9]+)*@(?:{_LABEL}\.)+[A-Za-z]{{2,}}$",
 }
+#: Formats that libraries write in the schemas of classes, and that are no formats of JSON Schema.
+FORMATS_OF_CLASSES: Final = frozenset((*_INSTEAD, *_BESIDE, *_BASE64))
 #: Numbers between these bounds are finite where a library reads them as 64-bit floats.
 _FINITE: Final = {"minimum": -1e300, "maximum": 1e300}
 _PART: Final = r"(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,16})?"

@@ -162,6 +162,31 @@ def test_a_misspelt_keyword_is_a_warning_and_with_strict_an_error() -> None:
     assert ("minimun", "#/properties/a/minimun", "unknown keyword (did you mean 'minimum'?)") in caught.value.problems
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"format": "datetime"}, r"'format: datetime' at #/items/format \(did you mean 'date-time'\?\)"),
+        ({"type": "string", "format": "URI"}, r"'format: URI' at #/items/format \(did you mean 'uri'\?\)"),
+        ({"type": ["string"], "nullable": True}, r"'nullable' at #/items/nullable \(add the type 'null'\)"),
+        ({"$ref": "#/$defs/a", "nullable": True}, r"'nullable' at #/items/nullable \(add the type 'null'\)"),
+    ],
+)
+def test_a_misspelt_format_or_nullable_is_a_warning_and_with_strict_an_error(part: Any, said: str) -> None:
+    schema = {"items": part, "$defs": {"a": {"type": "string"}}}
+    with pytest.warns(UserWarning, match=rf"keyword without effect {said}\. It restricts nothing\. Correct or remove"):
+        processors.load(("json", {"schema": schema}))
+    with pytest.raises(UnsupportedSchema, match=rf"keyword without effect {said}\. Correct or remove"):
+        processors.load(("json", {"schema": schema, "strict": True}))
+
+
+def test_formats_of_libraries_and_nullable_beside_null_are_not_reported() -> None:
+    parts = [{"format": name} for name in ("uuid4", "int64", "password", "base64", "binary", "path", "uri")]
+    parts += [{"type": ["string", "null"], "nullable": True}, {"type": "string", "nullable": False}, {"nullable": True}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_keywords({"anyOf": parts}, error=True)
+
+
 def test_annotations_are_no_misspellings() -> None:
     schema = {
         "x-order": 1,
