@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from logitloom.errors import OptionError
+from logitloom_plugins.schema_sources.networks import NETWORKS
 from logitloom_plugins.schema_sources.number_patterns import names_of_numbers, whole_numbers
 from logitloom_plugins.schema_sources.regexes import narrow_pattern
 
@@ -49,19 +50,13 @@ _HOUR: Final = "(?:[01][0-9]|2[0-3])"
 _CLOCK: Final = f"{_HOUR}:[0-5][0-9]:[0-5][0-9]"
 TIME: Final = rf"{_CLOCK}(?:\.[0-9]{{1,6}})?"
 ZONE: Final = f"(?:Z|[+-]{_HOUR}:[0-5][0-9])"
-#: In place of formats. Python has neither the year 0 nor leap seconds, whose format is a large automaton. The address
-#: of an interface or a network may stand alone.
+#: In place of formats. Python has neither the year 0 nor leap seconds, whose format is a large automaton.
 _INSTEAD: Final[dict[str, dict[str, Any]]] = {
     "date": {"pattern": f"^(?:{DATE})$"},
     "date-time": {"pattern": f"^(?:{DATE}T{TIME}{ZONE})$"},
     "time": {"pattern": f"^(?:{TIME}{ZONE})$"},
     "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
-    "ipvanyinterface": {"format": "ipv4"},
-    "ipvanynetwork": {"format": "ipv4"},
-    "ipv4interface": {"format": "ipv4"},
-    "ipv4network": {"format": "ipv4"},
-    "ipv6interface": {"format": "ipv6"},
-    "ipv6network": {"format": "ipv6"},
+    **NETWORKS,
     **{
         f"uuid{version}": {"format": "uuid", "pattern": f"^{_HEX}{{8}}-{_HEX}{{4}}-{version}{_HEX}{{3}}-[89abAB]"}
         for version in range(1, 9)

@@ -228,7 +228,12 @@ TYPES: dict[str, Any] = {
     "uuid of a version": pydantic.UUID4,
     "address of a host": pydantic.IPvAnyAddress,
     "network": ipaddress.IPv4Network,
-    "interface": ipaddress.IPv6Interface,
+    "network of IPv6": ipaddress.IPv6Network,
+    "network of either": pydantic.IPvAnyNetwork,
+    "interface": ipaddress.IPv4Interface,
+    "interface of IPv6": ipaddress.IPv6Interface,
+    "interface of either": pydantic.IPvAnyInterface,
+    "dict of networks": dict[ipaddress.IPv4Network, int],
     "base64": pydantic.Base64Bytes,
     "base64 for addresses": pydantic.Base64UrlBytes,
     "stripped text": _text(strip_whitespace=True, min_length=2, max_length=9),
@@ -369,6 +374,16 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("address of a page", '"https://www.example.com:8080/a/b?c=d#e"'),
         ("short address of a page", '"https://example.com/"'),
         ("long address of a page", '"https://www.example.com/a.b/?c=d#e"'),
+        ("network", '"10.0.0.0/8"'),
+        ("network", '"172.16.0.0/12"'),
+        ("network", '"192.168.1.128/25"'),
+        ("network", '"0.0.0.0/0"'),
+        ("network of IPv6", '"2001:db8::/32"'),
+        ("network of either", '"::/0"'),
+        ("interface", '"10.0.0.1/8"'),
+        ("interface of IPv6", '"fe80::1/64"'),
+        ("interface of either", '"10.0.0.1"'),
+        ("dict of networks", '{"10.1.0.0/16": 1}'),
         ("any address", '"mailto:a@b.cd"'),
         ("stripped text", '"a b"'),
         ("dict of int", '{"-12": "a", "0": "b"}'),
@@ -499,6 +514,17 @@ def test_texts_of_types_of_msgspec_are_read_by_it_and_ordinary_texts_are_allowed
 @pytest.mark.parametrize("kind", [datetime.date, datetime.datetime, pydantic.AwareDatetime, pydantic.NaiveDatetime])
 def test_dates_without_bounds_compare_nothing(kind: Any) -> None:
     assert schema_of(pydantic.TypeAdapter(kind))["pattern"].count("(?!") == 1
+
+
+def test_a_network_has_no_bits_behind_its_number_of_bits() -> None:
+    constraint = processors.load(("json", {"schema": ipaddress.IPv4Network}))["json"].constraint(WORDS, WORDS.size)
+    for address in ("0.0.0.0", "10.0.0.1", "172.31.0.0", "128.0.0.0", "192.168.4.0", "255.255.255.254"):
+        for bits in range(33):
+            state: Any = constraint.start()
+            for byte in f'"{address}/{bits}"'.encode():
+                state = None if state is None else constraint.advance(state, byte)
+            zeros = (1 << 32 - bits) - 1
+            assert (state is not None) == (int(ipaddress.IPv4Address(address)) & zeros == 0), (address, bits)
 
 
 def lost(part: Lost) -> None:  # type: ignore[name-defined]  # noqa: F821
