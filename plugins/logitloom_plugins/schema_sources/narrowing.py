@@ -180,9 +180,8 @@ def _generator_of_times() -> Any:
             return _days(super().date_schema(schema), schema, "", 0)
 
         def datetime_schema(self, schema: Any) -> Any:
-            zone = "" if schema.get("tz_constraint") == "naive" else ZONE
             # In another zone it may be the day before or after, for both of two times.
-            return _days(super().datetime_schema(schema), schema, f"T{TIME}{zone}", 2)
+            return _days(super().datetime_schema(schema), schema, f"T{TIME}{_zone(schema)}", 2)
 
         def time_schema(self, schema: Any) -> Any:
             return _clock(super().time_schema(schema), schema)
@@ -377,9 +376,13 @@ def _days(found: dict[str, Any], schema: dict[str, Any], rest: str, apart: int) 
         return found if schema.get("now_op") or not apart else _moments(found, schema)
     from_first, to_last = (datetime.date.fromordinal(max(day, 1)).isoformat() for day in (first, last))
     ahead = _ahead(from_first if first > 1 else None, to_last if last < end else None)
-    if not ahead and schema.get("tz_constraint") != "naive":
-        return found
     return {"type": "string", "pattern": f"^{ahead}(?:{DATE}){rest}$"}
+
+
+def _zone(schema: dict[str, Any]) -> str:
+    """The pattern of the zones that may be written behind the times of a type."""
+    zones = {None: f"{ZONE}?", "naive": ""}
+    return zones.get(schema.get("tz_constraint"), ZONE)
 
 
 def _moments(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
@@ -402,20 +405,23 @@ def _moments(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _clock(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The times of day between the bounds of a type, in whole seconds and without a zone."""
+    """The times of day of a type; between bounds in whole seconds, and in the zone of the bounds."""
     bounds = [schema[name] for name in _BOUNDS if schema.get(name) is not None]
-    if not bounds or schema.get("tz_constraint") == "aware" or any(bound.tzinfo for bound in bounds):
+    if not bounds:
+        return {"type": "string", "pattern": f"^(?:{TIME}){_zone(schema)}$"}
+    zones = {bound.isoformat().removeprefix(bound.replace(tzinfo=None).isoformat()) for bound in bounds}
+    if len(zones) > 1 or schema.get("tz_constraint") == "aware":
         return found
 
     def since(bound: datetime.time) -> datetime.timedelta:
-        return datetime.datetime.combine(datetime.date.min, bound) - datetime.datetime.min
+        return datetime.datetime.combine(datetime.date.min, bound.replace(tzinfo=None)) - datetime.datetime.min
 
     first, last = _whole_seconds(schema, since)
     if not (first or 0) <= (_DAY_SECONDS if last is None else last):
         return found
     texts = (None if second is None else (datetime.datetime.min + second * _SECOND).time().isoformat()
              for second in (first, last))  # fmt: skip
-    return {"type": "string", "pattern": f"^{_ahead(*texts)}(?:{_CLOCK})$"}
+    return {"type": "string", "pattern": f"^{_ahead(*texts)}(?:{_CLOCK}){re.escape(*zones)}$"}
 
 
 def _duration(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
