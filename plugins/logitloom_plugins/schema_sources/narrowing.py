@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
@@ -89,6 +91,11 @@ _FIELDS: Final = ("dataclass-args", "model-fields", "typed-dict")
 _WITH_FIELDS: Final = ("dataclass", "model", "typed-dict")
 #: Keywords of bounds.
 _BOUNDS: Final = ("ge", "gt", "le", "lt")
+#: Their keywords in schemas, and the whole numbers that say the same of whole numbers.
+_WHOLE: Final = (
+    ("ge", "minimum", math.ceil), ("gt", "exclusiveMinimum", math.floor),
+    ("le", "maximum", math.floor), ("lt", "exclusiveMaximum", math.ceil),
+)  # fmt: skip
 _SECOND: Final = datetime.timedelta(seconds=1)
 _DAY_SECONDS: Final = 24 * 60 * 60 - 1
 _ALL_SECONDS: Final = (datetime.datetime.max - datetime.datetime.min) // _SECOND
@@ -98,7 +105,9 @@ _UNITS: Final = (
 )  # fmt: skip
 #: Letters of addresses are not counted so far: with a count, a name or a string without quotes has too many states.
 _LONG_ADDRESS: Final = 1000
-#: The most digits after a point where the type gives no number.
+#: A 64-bit float, through which pydantic reads a ``Decimal`` with digits after its point, keeps so many digits.
+_EXACT_DIGITS: Final = 15
+#: The most digits after a point where the type gives no number, or a large one.
 _MOST_PLACES: Final = 10
 
 
@@ -333,23 +342,27 @@ def _decimal(found: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
         return found
     digits, places = schema.get("max_digits"), schema.get("decimal_places")
     number = {**_FINITE, **number}
-    if places is not None:
-        # Each place counts as a digit, also the zeros directly behind the point.
-        every: Iterable[int] = (places if digits is None else min(places, digits),)
-    elif digits is not None:
-        every = range(min(digits, _MOST_PLACES) + 1)
+    every: Iterable[int]
+    if places is not None and (places <= _EXACT_DIGITS // 2 or (digits or math.inf) <= _EXACT_DIGITS):
+        every = (places if digits is None else min(places, digits),)
+    elif places is not None or digits is not None:
+        every = range(min(places or _MOST_PLACES, digits or _MOST_PLACES, _MOST_PLACES) + 1)
+    elif "multipleOf" in number:
+        every = (len(f"{Decimal(str(number['multipleOf'])):f}".partition(".")[2]),)
     else:
         return number
     ways = []
     for after in every:
         scaled = Fraction(str(number.get("multipleOf", f"1e-{after}"))) * 10**after
         way = {**number, "multipleOf": float(Fraction(scaled.numerator, 10**after))}
-        if digits is None:
-            ways.append(way)
-            continue
-        before = float(f"1e{digits - after}")
+        if not after:  # pydantic reads whole numbers exactly
+            way |= {keyword: whole(schema[name]) for name, keyword, whole in _WHOLE if schema.get(name) is not None}
+            way["type"] = "integer"
+        # Each place counts as a digit, also the zeros directly behind the point.
+        before = math.inf if digits is None else digits - (after if places is None else min(places, digits))
+        bound = float(f"1e{min(before, _EXACT_DIGITS - after if after else 300)}")
         # The zero before a point is no digit, but the number 0 is one.
-        apart = [(-before, 0), (0, before)] if places is not None and digits == after else [(-before, before)]
+        apart = [(-bound, 0), (0, bound)] if places is not None and not before else [(-bound, bound)]
         for low, high in apart:
             low, high = max(low, way.get("exclusiveMinimum", low)), min(high, way.get("exclusiveMaximum", high))
             ways.append({**way, "exclusiveMinimum": low, "exclusiveMaximum": high})

@@ -291,6 +291,12 @@ TYPES: dict[str, Any] = {
         datetime.timedelta, ge=datetime.timedelta(-2), lt=datetime.timedelta(hours=-1)
     ),
     "Decimal in halves": _field(decimal.Decimal, multiple_of=decimal.Decimal("0.5"), max_digits=4, decimal_places=1),
+    "Decimal in steps of 2.5": _field(decimal.Decimal, multiple_of=decimal.Decimal("2.5"), decimal_places=2),
+    "Decimal in steps of three tenths": _field(decimal.Decimal, multiple_of=decimal.Decimal("0.3")),
+    "large Decimal": _field(decimal.Decimal, ge=decimal.Decimal(99999999999999990), max_digits=17),
+    "Decimal of many digits": _field(decimal.Decimal, max_digits=30),
+    "Decimal of many digits and places": _field(decimal.Decimal, max_digits=30, decimal_places=18),
+    "Decimal of many places": _field(decimal.Decimal, decimal_places=18, gt=1),
     "Decimal below one": _field(decimal.Decimal, max_digits=3, decimal_places=3),
     "Decimal of more places than digits": _field(decimal.Decimal, max_digits=1, decimal_places=2),
     "dict of tuples": dict[tuple[int, int], int],
@@ -336,6 +342,24 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
     adapter = pydantic.TypeAdapter(TYPES[name])
     for text in _texts(("json", {"schema": adapter}), 12):
         adapter.validate_json(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Decimal of many digits", "12345678901234567.25"),
+        ("Decimal of many digits and places", "123456789.0123456789"),
+        ("Decimal of many places", "12345678901234567.5"),
+    ],
+)
+def test_a_decimal_of_more_digits_than_pydantic_reads_is_not_written(name: str, text: str) -> None:
+    adapter = pydantic.TypeAdapter(TYPES[name])
+    assert adapter.validate_json(text) != decimal.Decimal(text)
+    constraint = processors.load(("json", {"schema": adapter}))["json"].constraint(WORDS, WORDS.size)
+    state: Any = constraint.start()
+    for byte in text.encode():
+        state = None if state is None else constraint.advance(state, byte)
+    assert state is None or not constraint.may_end(state)
 
 
 @pytest.mark.parametrize(
@@ -412,6 +436,13 @@ def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
         ("dict of float between fractions", '{"-0.05": 1, "-0.01": 2, "1.125": 3, "2.75": 4}'),
         ("dict of float in tenths", '{"1": 1, "2.5": 2}'),
         ("Decimal in halves", "-12.5"),
+        ("Decimal in steps of 2.5", "1000007.5"),
+        ("Decimal in steps of three tenths", "-0.6"),
+        ("large Decimal", "99999999999999993"),
+        ("Decimal of many digits", "12345678901234567891"),
+        ("Decimal of many digits", "123456789012.125"),
+        ("Decimal of many digits and places", "12345.12345"),
+        ("Decimal of many places", "1.0000000001"),
         ("dict of ports", '{"1024": true, "8080": true, "65535": false}'),
         ("dict of negative int", '{"-8": true, "-1000": true}'),
         ("dict of multiples", '{"7": true, "770": true}'),
