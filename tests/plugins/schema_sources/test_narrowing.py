@@ -223,7 +223,6 @@ TYPES: dict[str, Any] = {
     "address of a database": pydantic.PostgresDsn,
     "any address": pydantic.AnyUrl,
     "short address of a page": _field(pydantic.HttpUrl, max_length=20),
-    "long address of a page": _field(pydantic.HttpUrl, min_length=25),
     "short address of a database": _field(pydantic.PostgresDsn, max_length=30),
     "dict of short addresses": dict[_field(pydantic.AnyUrl, max_length=30), int],
     "uuid": uuid.UUID,
@@ -312,6 +311,7 @@ TYPES: dict[str, Any] = {
 }
 if "fraction_schema" in vars(pydantic.json_schema.GenerateJsonSchema):  # newer ones
     TYPES |= {"fraction": fractions.Fraction, "positive fraction": _field(fractions.Fraction, gt=0, le=2)}
+    TYPES |= {"long address of a page": _field(pydantic.HttpUrl, min_length=25)}
 
 
 def _texts(processor: Any, count: int, limit: int = 120) -> Iterator[bytes]:
@@ -404,7 +404,6 @@ def test_a_decimal_of_more_digits_than_pydantic_reads_is_not_written(name: str, 
         ("Decimal of money", "9999.99"),
         ("address of a page", '"https://www.example.com:8080/a/b?c=d#e"'),
         ("short address of a page", '"https://example.com/"'),
-        ("long address of a page", '"https://www.example.com/a.b/?c=d#e"'),
         ("network", '"10.0.0.0/8"'),
         ("network", '"172.16.0.0/12"'),
         ("network", '"192.168.1.128/25"'),
