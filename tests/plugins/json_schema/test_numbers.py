@@ -122,6 +122,14 @@ WHOLE = ("1", "7", "12", "75", "1000", "3600", "4096", "86400", "1e30")
 FACTORS = (*WHOLE, "0.01", "0.07", "0.3", "2.5", "0.0625", "33.75")
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_integers_of_many_digits_are_read_to_the_last_digit(sign: int) -> None:
+    large = sign * 7**40
+    for schema in ({"enum": [large, 1]}, {"minimum": large, "maximum": large, "type": "integer"}):
+        read = [number for number in range(large - 20, large + 20) if accepts(compile_schema(schema), str(number))]
+        assert read == [large]
+
+
 @pytest.mark.parametrize("factor", FACTORS)
 def test_multiples_are_read_in_the_fewest_states(factor: str) -> None:
     """Against division: digits of multiples and of their neighbours, with zeros after the point and without."""

@@ -115,8 +115,8 @@ def _forms(everything: Sequence[Atom], wanted: Sequence[Atom], plain_integers: b
         fraction = r"(?:\.0)?"
     if not everything:
         return [f"{_WHOLE}{fraction}(?:[eE][+-]?[0-9]+)?"]
-    sizes = [abs(atom[1]) for atom in everything if atom[0] in _RELATIONS and atom[1]]
-    sizes += [abs(value) for atom in everything if atom[0] == "eq" for value in atom[1] if value]
+    sizes = [atom[1].copy_abs() for atom in everything if atom[0] in _RELATIONS and atom[1]]
+    sizes += [value.copy_abs() for atom in everything if atom[0] == "eq" for value in atom[1] if value]
     factors = [atom[1] for atom in everything if atom[0] == "mult"]
     forms = [_WHOLE + (r"(?:\.[0-9]*[1-9][0-9]*)?" if is_plain else fraction)]
     decided = all(size < _LEAST_LARGE for size in sizes) and all((1 / factor).denominator == 1 for factor in factors)
@@ -193,7 +193,7 @@ def _listed(
     for value in values:
         tracker.check_states(abs(value.adjusted()), "digits")
         tracker.check_states(len(children))
-        whole, _, fraction = format(abs(value), "f").partition(".")
+        whole, _, fraction = format(value.copy_abs(), "f").partition(".")
         whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
         plain, pointed = None if fraction else label(value, True), label(value, False)
         for sign in ("", "-") if not value else ("-",) if value < 0 else ("",):
@@ -241,7 +241,7 @@ def _compared(signs: tuple[int, ...], bound: Decimal, tracker: BudgetTracker) ->
     ``settled`` after the letter of an exponent, and where the signs differ.
     """
     tracker.check_states(abs(bound.adjusted()), "digits")
-    whole, _, fraction = format(abs(bound), "f").partition(".")
+    whole, _, fraction = format(bound.copy_abs(), "f").partition(".")
     whole, fraction = whole.lstrip("0") or "0", fraction.rstrip("0")
     start: _Compared = (False, "whole", 0, 0)
 
