@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sys
 import time
@@ -226,6 +227,49 @@ def test_a_listed_text_that_takes_too_many_states_is_left_to_no_engine() -> None
     for schema in ({"const": "x" * 120_000}, {"items": {"enum": ["a", {"b": ["y" * 120_000]}]}}):
         with pytest.raises(BudgetExceeded, match="more than 100000 characters of a listed text"):
             processors.load(("json", {"schema": schema}))
+
+
+TITLES = [f"{size} {colour} {thing}" for size in ("big", "mid", "low") for colour in "abc" for thing in range(40)]
+#: A schema of a member 'a', the place of its list below 'a', a valid value and an invalid one.
+LISTS_OF_TITLES: dict[str, tuple[Any, str, Any, Any]] = {
+    "enum": ({"enum": TITLES}, "", TITLES[7], "other"),
+    "alternatives": ({"anyOf": [{"enum": TITLES[:50]}, {"enum": TITLES[50:]}]}, "", TITLES[70], "other"),
+    "excluded": ({"type": "string", "not": {"enum": TITLES}}, "", "other", TITLES[7]),
+    "items": ({"type": "array", "items": {"enum": TITLES}}, "/items", TITLES[7:9], [TITLES[7], "other"]),
+    "values": ({"enum": [{"b": title} for title in TITLES]}, "", {"b": TITLES[7]}, {"b": "other"}),
+    "names": ({"propertyNames": {"enum": TITLES}, "type": "object"}, "", {TITLES[7]: 1}, {"other": 1}),
+    "names beside patterns": (
+        {"properties": {title: {} for title in TITLES}, "patternProperties": {"^x": {}}, "additionalProperties": False},
+        "",
+        {TITLES[7]: 1, "xx": 1},
+        {"other": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTS_OF_TITLES)
+def test_a_list_that_takes_too_many_states_is_an_error_beforehand(name: str) -> None:
+    listed, place, valid, invalid = LISTS_OF_TITLES[name]
+    schema = {"type": "object", "properties": {"q": {"type": "integer"}, "a": listed}, "required": ["q"]}
+    beginnings = len({title[:end] for title in TITLES for end in range(len(title) + 1)})
+    with pytest.raises(BudgetExceeded, match=f"The limit is exceeded at #/properties/a{place}"):
+        compile_schema(schema, budget=Budget(states=beginnings - 1))
+    machine = compile_schema(schema, budget=Budget(states=2 * beginnings))
+    assert accepts(machine, json.dumps({"q": 1, "a": valid}))
+    assert not accepts(machine, json.dumps({"q": 1, "a": invalid}))
+
+
+def test_a_list_of_numbers_that_takes_too_many_states_is_an_error_beforehand() -> None:
+    schema = {"properties": {"a": {"enum": [7**40 * number for number in range(1, 50)]}}}
+    with pytest.raises(BudgetExceeded, match="The limit is exceeded at #/properties/a"):
+        compile_schema(schema, budget=Budget(states=500))
+    assert accepts(compile_schema(schema, budget=Budget(states=5000)), f'{{"a":{7**40 * 8}}}')
+
+
+def test_of_a_long_list_only_the_texts_that_may_come_take_states() -> None:
+    schema = {"allOf": [{"properties": {"a": {"enum": TITLES}}}, {"properties": {"a": {"enum": TITLES[:3]}}}]}
+    machine = compile_schema(schema, budget=Budget(states=100))
+    assert [accepts(machine, json.dumps({"a": title})) for title in TITLES[2:4]] == [True, False]
 
 
 def test_many_alternatives_over_strings_are_read_at_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -24,8 +24,8 @@ from logitloom_plugins.json_schema.schema.assertions import (
     string_formulas,
 )
 from logitloom_plugins.json_schema.schema.evaluated import evaluated_items, evaluated_properties
-from logitloom_plugins.json_schema.schema.formula import atoms, nodes_in
-from logitloom_plugins.json_schema.schema.keywords import Assertions, Keywords
+from logitloom_plugins.json_schema.schema.formula import NAMED, Atom, atoms, nodes_in
+from logitloom_plugins.json_schema.schema.keywords import LISTS, Assertions, Keywords
 from logitloom_plugins.json_schema.schema.schema_document import Document, JSONValue
 from logitloom_plugins.json_schema.values.numbers import states_of_multiples
 from logitloom_plugins.json_schema.values.strings import string_problem
@@ -202,7 +202,8 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
     """Look at every keyword that can play a part, and note the keywords that cannot be enforced.
 
     Returns:
-        The nodes with ``uniqueItems``, and the nodes from which subschemas lead to such a node.
+        The nodes with ``uniqueItems`` or with lists that may take too many states, and the nodes from which subschemas
+        lead to such a node.
     """
     document = keywords.document
     found: set[int] = set()
@@ -216,9 +217,12 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
             if kind not in kinds:
                 continue
             formula = keywords.of(number, kind)
+            every = atoms(formula)
+            if _is_long(_listed(every), tracker):
+                found.add(number)
             if kind == "object":
                 keywords.look_for_selection(formula)
-            for atom in (every := atoms(formula)):
+            for atom in every:
                 if atom[0] == "unique":
                     found.add(number)
                 elif atom[0] == "any":
@@ -236,6 +240,40 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
         found |= more
         pending += more
     return found
+
+
+def _listed(every: Iterable[Atom]) -> set[object]:
+    """The texts, numbers and names of members that atoms list."""
+    found: set[object] = set()
+    for atom in every:
+        found.update(atom[1] if atom[0] in LISTS else atom[1:2] if atom[0] in NAMED else ())
+    return found
+
+
+def _is_long(elements: Iterable[object], tracker: BudgetTracker) -> bool:
+    """Whether the prefix trie of elements exceeds the limit on states if the elements share few beginnings."""
+    return sum([len(str(each).encode(errors="replace")) for each in elements]) > tracker.budget.states
+
+
+def _make_long_lists(values: Satisfiability, demand: ValueConstraint) -> None:
+    """Make the automata of the long lists that a value is read with, so that too long ones are refused beforehand.
+
+    Raises:
+        BudgetExceeded: if an automaton exceeds the budget; the message names the place in the schema.
+    """
+    try:
+        for kind, make in (("string", values.content), ("number", values.number)):
+            formulas = values.of_type(demand, kind)
+            if _is_long(_listed([atom for formula in formulas for atom in atoms(formula)]), values.tracker):
+                make(formulas)
+        formulas = values.of_type(demand, "object")
+        plan = values.opened("object", formulas, EVERYTHING).plan if formulas else None
+        if isinstance(plan, ObjectPlan) and plan.keys.is_slow and _is_long(plan.keys.names, values.tracker):
+            _ = plan.keys.automaton
+    except BudgetExceeded as error:
+        nodes = [node for formula in (demand.must, *demand.extras) for node in nodes_in(formula)]
+        places = [f"#{values.keywords.document.nodes[node].pointer}" for node in nodes[:3]]
+        raise BudgetExceeded(f"{error} The limit is exceeded at {' and '.join(places)}.") from error
 
 
 def _visit_constraints(
@@ -257,6 +295,7 @@ def _visit_constraints(
     for demand in queue:
         if not any(node in nodes for formula in (demand.must, *demand.extras) for node in nodes_in(formula)):
             continue
+        _make_long_lists(values, demand)
         for kind in ("object", "array"):
             formulas = values.of_type(demand, kind)
             frame = values.opened(kind, formulas, EVERYTHING) if formulas else None

@@ -101,7 +101,8 @@ _FINITE: Final[Mapping[str, tuple[str, Callable[[JSONValue], JSONValue]]]] = {
 }
 #: The only value of a type.
 _ALONE: Final[Mapping[str, JSONValue]] = {"null": None, "false": False, "true": True}
-_LISTS: Final = frozenset(name for name, _ in _FINITE.values())
+#: The kinds of the atoms that are lists of values.
+LISTS: Final = frozenset(name for name, _ in _FINITE.values())
 
 
 class Keywords:
@@ -350,7 +351,7 @@ class Keywords:
             branches = [branch for branch in branches if branch is not False]
         if joined is conjunction or len(branches) < 2:
             return joined(branches)
-        lists = [branch for branch in branches if is_atom(branch) and branch[0] in _LISTS]
+        lists = [branch for branch in branches if is_atom(branch) and branch[0] in LISTS]
         if len(lists) == len(branches) and len({kind for kind, *_ in lists}) == 1:
             elements = [listed for _, listed in lists]
             every = frozenset[Hashable]().union(*elements)
