@@ -58,6 +58,8 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
 
     def __init__(self, response_generator: Any, *args: Any, **more: Any) -> None:
         self.chain: Chain | None = None
+        #: The error that has ended the text of the request, if one has.
+        self.errors: list[Exception] = []
         self.record: str | None = None
         self._calls: CallsInText | None = None
         super().__init__(_Carrier(response_generator, self), *args, **more)
@@ -73,6 +75,7 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
             self.stream_options = {"include_usage": False, **self.stream_options}
         super().validate_model_parameters()
         self.chain = self.record = self._calls = None
+        self.errors = []
         try:
             own = self._own_model()
             if self.path.endswith("/v1/completions"):
@@ -118,7 +121,12 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
         return super().completion_usage_response(*counts) | {"object": self.object_type}
 
     def generate_response(self, text: str, finish_reason: Any, *given: Any, **more: Any) -> Any:
-        """An answer of the library, or a piece of one; tool calls are read from the text if the library reads none."""
+        """An answer of the library, or a piece of one; tool calls are read from the text if the library reads none.
+
+        The reason of the end is ``error`` if an error of the chain has ended the text, which may then be cut.
+        """
+        if finish_reason is not None and self.errors:
+            finish_reason = "error"
         # JSON has no infinity, and the protocol writes this number for tokens that do not occur.
         more["top_tokens"] = [
             tuple({**each, "logprob": max(each["logprob"], _LEAST_LOGPROB)} for each in place)
@@ -213,25 +221,30 @@ class _Carrier:
         return getattr(self._generator, name)
 
     def generate(self, request: Any, arguments: Any, *args: Any, **more: Any) -> Any:
-        arguments.logits.chain = self._handler.chain
+        arguments.logits.chain, arguments.logits.errors = self._handler.chain, self._handler.errors
         context, responses = self._generator.generate(request, arguments, *args, **more)
         return context, responses if self._handler.record is None else self._handler.recorded(context.prompt, responses)
 
 
 class _Contained:
-    """A chain whose errors end its own text: an exception here would end the server's thread, with all requests."""
+    """A chain whose errors end its own text: an exception here would end the server's thread, with all requests.
 
-    def __init__(self, processor: MlxProcessor) -> None:
-        self._processor, self._failed = processor, False
+    Args:
+        processor: the chain.
+        errors: a list, to which the error that ends the text is appended.
+    """
+
+    def __init__(self, processor: MlxProcessor, errors: list[Exception]) -> None:
+        self._processor, self._errors = processor, errors
         vocabulary = processor.chain.vocabulary
         self._eos = list(vocabulary.eos) if vocabulary is not None else []
 
     def __call__(self, tokens: Array, logits: Array) -> Array:
-        if not self._failed:
+        if not self._errors:
             try:
                 return self._processor(tokens, logits)
             except Exception as error:  # whatever a plug-in raises concerns this request alone
-                self._failed = True
+                self._errors.append(error)
                 LOG.error("logitloom ends a request after %d tokens: %s: %s", tokens.size, type(error).__name__, error)
         ended = mx.full(logits.shape, -mx.inf, dtype=logits.dtype)
         ended[:, mx.array(self._eos)] = 0
@@ -329,7 +342,9 @@ def install() -> None:
     @functools.wraps(original)
     def made(arguments: Any) -> Any:
         found, chain = original(arguments) or [], getattr(arguments.logits, "chain", None)
-        return found if chain is None else [*found, _Contained(to_mlx_lm(chain, max_new_tokens=arguments.max_tokens))]
+        if chain is None:
+            return found
+        return [*found, _Contained(to_mlx_lm(chain, max_new_tokens=arguments.max_tokens), arguments.logits.errors)]
 
     made.adds_chains = True  # type: ignore[attr-defined]
     server._make_logits_processors = made

@@ -373,15 +373,28 @@ def test_what_is_wrong_with_a_chain_is_answered_with_400_and_a_sentence(address:
     assert part in message
 
 
+#: Only after the letter it turns out that no token is allowed.
+CONTRADICTING = [
+    {"use": "regex", "options": {"pattern": "[a-c][0-9]"}},
+    {"use": "bad_words", "options": {"phrases": list("0123456789")}},
+]
+
+
 def test_an_error_in_a_chain_ends_its_own_request_alone(address: str) -> None:
-    later = [
-        {"use": "regex", "options": {"pattern": "[a-c][0-9]"}},
-        {"use": "bad_words", "options": {"phrases": list("0123456789")}},
-    ]
     with ThreadPoolExecutor(2) as pool:
-        ended, whole = pool.map(lambda chain: completed(address, logitloom=chain), [later, DIGITS])
+        ended, whole = pool.map(lambda chain: completed(address, logitloom=chain), [CONTRADICTING, DIGITS])
     assert re.fullmatch("[a-c]", ended)
     assert re.fullmatch("[0-9]{3}-[0-9]{4}", whole)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_that_an_error_has_cut_does_not_say_that_it_is_whole(address: str, stream: bool) -> None:
+    reasons = []
+    for chain in (CONTRADICTING, DIGITS):
+        asked = {"messages": [{"role": "user", "content": "Where?"}], "stream": stream, "logitloom": chain}
+        found = post(address, "/v1/chat/completions", **asked)
+        reasons.append((found[-1] if stream else found)["choices"][0]["finish_reason"])
+    assert reasons == ["error", "stop"]
 
 
 def test_tools_that_a_model_cannot_call_are_left_out_unless_they_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
