@@ -16,6 +16,13 @@ __all__ = ["is_alike", "require_right_fields", "require_right_key"]
 _ALIKE: Final = 0.8
 #: Other fields of a body that a misspelling keeps from being read.
 _FIELDS: Final = ("vllm_xargs", "response_format", "tool_choice")
+#: Fields with which other servers and protocols ask for a constraint -> the fields that say the same here.
+_FOREIGN: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("guided_json", "json_schema", "format"), "'response_format'"),
+    **dict.fromkeys(("guided_choice", "guided_regex", "guided_grammar", "structured_outputs"), f"a chain in {KEY!r}"),
+    **dict.fromkeys(("regex", "grammar", "ebnf", "structural_tag"), f"a chain in {KEY!r}"),
+    "functions": "'tools' and 'tool_choice'",
+}
 
 
 def require_right_key(keys: Iterable[str]) -> None:
@@ -43,7 +50,7 @@ def require_right_fields(body: Mapping[str, Any]) -> None:
     """Refuse fields of a body over HTTP that nobody reads although they ask for a constraint.
 
     Args:
-        body: the fields at the top, with their values.
+        body: the fields at the top that no other code reads, with their values.
 
     Raises:
         NeedsNotMet: naming the field.
@@ -62,11 +69,12 @@ def require_right_fields(body: Mapping[str, Any]) -> None:
                 "The request has the field 'extra_body', which nobody reads: it is an argument of the Python client, "
                 "which puts its content to the top of the request. Put the content to the top of the request."
             )
-        meant = next((field for field in _FIELDS if name != field and _alike(name, field)), None)
+        alike = (repr(field) for field in _FIELDS if name != field and _alike(name, field))
+        meant = (_FOREIGN.get(name) if value else None) or next(alike, None)
         if meant is not None:
             raise NeedsNotMet(
                 f"The request has the field {name!r:.100}, which nobody reads, so its answer would not be constrained. "
-                f"Write {meant!r}."
+                f"Write {meant}."
             )
         inside = next((key for key in value if is_alike(key)), None) if isinstance(value, Mapping) else None
         if inside is not None and name != "vllm_xargs":

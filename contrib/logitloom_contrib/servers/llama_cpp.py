@@ -119,7 +119,7 @@ class Chains:
         if not isinstance(body, dict):
             raise NeedsNotMet(f"The body of the request is {body!r:.60}. Send a JSON object.")
         _refuse_records(body)
-        kept = ("tools", "tool_choice") if self._own_tools else ()
+        kept = ("grammar", *(("tools", "tool_choice", "functions") if self._own_tools else ()))
         meant = {name: value for name, value in body.items() if name not in kept}
         asked = asked_chain(meant, chat_template=self._template, permissions=self._chains.permissions)
         if asked is None:

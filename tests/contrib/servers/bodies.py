@@ -26,6 +26,9 @@ MISPLACED: dict[str, tuple[dict[str, Any], str]] = {
     "extra_args": ({"extra_args": {"logitloom": CONSTRAINT}}, "inside the field 'extra_args'"),
     "misspelt vllm_xargs": ({"vllm_args": {"logitloom": "[]"}}, "Write 'vllm_xargs'"),
     "misspelt response_format": ({"responseFormat": FORM}, "Write 'response_format'"),
+    "a schema of older vLLM": ({"guided_json": SCHEMA}, "'guided_json', which nobody reads"),
+    "a schema of Ollama": ({"format": "json"}, "Write 'response_format'"),
+    "functions": ({"functions": [TOOL["function"]]}, "Write 'tools' and 'tool_choice'"),
     "misspelt tool_choice": ({"toolchoice": "required"}, "Write 'tool_choice'"),
 }
 #: Bodies that servers which run chains for ``response_format`` and ``tools`` refuse, those above included.

@@ -46,6 +46,20 @@ def test_vllm_is_watched_for_the_same_fields(case: str) -> None:
         watched(body)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("guided_choice", ["a", "b"]), ("guided_regex", "a+"), ("guided_grammar", "root ::= 'a'"),
+        ("structured_outputs", {"regex": "a+"}), ("regex", "a+"), ("grammar", 'root ::= "a"'), ("ebnf", 'root ::= "a"'),
+        ("structural_tag", "{}"), ("json_schema", FORM["json_schema"]),
+    ],
+)  # fmt: skip
+def test_a_constraint_of_another_protocol_is_refused_unless_the_field_is_empty(name: str, value: Any) -> None:
+    with pytest.raises(LogitloomError, match=f"{name!r}, which nobody reads.* Write (a chain in 'logitloom'|'respon)"):
+        asked({name: value})
+    assert asked({name: None}) is None
+
+
 def test_ordinary_bodies_are_taken() -> None:
     ordinary = {
         "model": "m", "messages": [], "prompt": "p", "temperature": 0.0, "top_p": 1.0, "top_k": 3, "n": 1, "stop": "a",
