@@ -374,22 +374,26 @@ class Generator:
     def _healed(self, ids: list[list[int]]) -> tuple[Generator, Healed]:
         """The generator for shortened prompts, and these prompts."""
         healed = heal(self.chain, ids, vocabulary=self.known_vocabulary, in_order=True)
-        return replace(self, chain=healed.chain, vocabulary=self.known_vocabulary), healed
+        # The prompts are ids already.
+        return replace(self, chain=healed.chain, vocabulary=self.known_vocabulary, tokenizer=None), healed
 
     @cached_property
     def known_vocabulary(self) -> Vocabulary | None:
-        """The bytes of the tokens: the given vocabulary, the chain's, or the tokenizer's; None if unknown."""
-        if self.vocabulary is not None:
-            found: Vocabulary = self.vocabulary
-            return found
-        if self.chain.vocabulary is not None:
-            return self.chain.vocabulary
+        """The bytes of the tokens: the given vocabulary, the chain's, or the tokenizer's; None if unknown.
+
+        Raises:
+            VocabularyError: if an id has other bytes in the tokenizer.
+        """
+        known = self.chain.vocabulary if self.vocabulary is None else self.vocabulary
         if self.tokenizer is None:
-            return None
+            return known
         try:
-            return read_vocabulary(self.tokenizer)
+            own = read_vocabulary(self.tokenizer)
         except VocabularyError:  # the tokenizer encodes, but does not say which bytes its tokens are
-            return None
+            return known
+        if known is not None and known is not own:
+            _require_alike(known, own)
+        return own if known is None else known
 
     def _emissions(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> Iterator[Emission]:
         assert not isinstance(self.strategy, BeamSearch)
@@ -444,3 +448,21 @@ class Generator:
             data = vocabulary.text_bytes(tokens)
             text = data[skip : max(len(data) - cut, 0)].decode("utf-8", "replace")
         return Generated(prompt, sample, tuple(tokens), text, logprob, finish, score=logprob)
+
+
+def _require_alike(known: Vocabulary, own: Vocabulary) -> None:
+    """Refuse a tokenizer in which an id stands for other bytes than in the vocabulary that texts are read with.
+
+    Special ids and the end of sequence may differ.
+
+    Raises:
+        VocabularyError: naming the first such id.
+    """
+    pairs = zip(known.token_bytes, own.token_bytes, strict=False)
+    wrong = next((token for token, (one, other) in enumerate(pairs) if one != other and one and other), None)
+    if wrong is not None:
+        raise VocabularyError(
+            f"The token {wrong} is {known.token_bytes[wrong]!r} in the vocabulary {known.name!r} of the chain or "
+            f"generator, but {own.token_bytes[wrong]!r} in the generator's tokenizer ({own.name}). Load the chain with "
+            f"the tokenizer of the model."
+        )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from logitloom import MASK, Context, Processor, Vocabulary, load_backend, option, processors
-from logitloom.errors import GenerationError, InvalidLogits, NoLegalToken
+from logitloom.errors import GenerationError, InvalidLogits, NoLegalToken, VocabularyError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, Progress
 from logitloom.host.hookspecs import TextEnd
 from tests.oracles.toy_model import ToyModel
@@ -328,3 +328,31 @@ def test_a_sampler_that_chooses_no_token_for_each_row_is_told_what_to_return(mod
 
     with pytest.raises(GenerationError, match=r"Own\.choose must return ids and log-probabilities, an array of 3 each"):
         Generator(model, strategy=Own(), max_tokens=3)([[1], [2], [3]])
+
+
+class Named:
+    """A tokenizer of the given vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+
+    def encode(self, text: str) -> list[int]:
+        return [self.vocabulary.token_bytes.index(letter.encode()) for letter in text]
+
+
+def test_a_chain_of_another_tokenizer_is_refused() -> None:
+    model = ToyModel(load_backend("numpy"), EOS + 1)
+    shifted = Named(Vocabulary([b"", *VOCABULARY.token_bytes[:EOS]], eos=[0]))
+    chain = processors.load(("regex", {"pattern": "[a-c]{3}"}), tokenizer=VOCABULARY)
+    for given in ({}, {"vocabulary": VOCABULARY}):
+        with pytest.raises(VocabularyError, match=r"token 1 is b'b' in the vocabulary 'vocabulary'.* but b'a' in the"):
+            Generator(model, chain, max_tokens=4, tokenizer=shifted, **given)("ab")
+
+
+def test_tokenizers_may_differ_in_special_ids_and_in_size() -> None:
+    model = ToyModel(load_backend("numpy"), EOS + 3)
+    chain = processors.load(("regex", {"pattern": "[a-c]{3}"}), tokenizer=VOCABULARY)
+    expected = Generator(model, chain, max_tokens=4)([[0, 1]])[0].text
+    wider = Vocabulary([*VOCABULARY.token_bytes, b"<tool>", b""], eos=[EOS + 2], special=[EOS])
+    for own in (VOCABULARY, VOCABULARY.with_eos([]), wider):
+        assert Generator(model, chain, max_tokens=4, tokenizer=Named(own))("ab")[0].text == expected
