@@ -12,13 +12,11 @@ from logitloom import processors
 from logitloom.cli.terminal import styled
 from logitloom.constraints import Constraint, State
 from logitloom.errors import OptionError
+from logitloom.generation.finished_value import text_state
 from logitloom.generation.partial_values import value_reader_of
-from logitloom.vocabulary import Vocabulary
 
 __all__ = ["check_prefix", "show_prefix"]
 
-#: Bytes that are read as one token while the text is allowed: engines copy their matcher for each token.
-_PIECE: Final = 256
 #: Most possible characters and ranges of characters of a position that are shown.
 _MOST_SHOWN: Final = 12
 
@@ -53,25 +51,9 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
 
 
 def _told(processor: Any, text: bytes) -> dict[str, Any]:
-    """Read a text piece by piece, and the piece that is not allowed byte by byte."""
-    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
-    longer = dict.fromkeys(piece for piece in pieces if len(piece) > 1)
-    # Every byte and every piece of the text is a token, so that the constraint can read either.
-    tokens = [*(bytes([byte]) for byte in range(256)), b"", *longer]
-    vocabulary = Vocabulary(tokens, eos=[256], name="all bytes")
-    constraint: Constraint = processor.constraint(vocabulary, vocabulary.size)
-    number = {piece: token for token, piece in enumerate(tokens)}
-    state: State = constraint.start()
-    for n, piece in enumerate(pieces):
-        whole = constraint.advance(state, number[piece])
-        if whole is not None:
-            state = whole
-            continue
-        for position, byte in enumerate(piece, n * _PIECE):
-            after = constraint.advance(state, byte)
-            if after is None:
-                return _failure(processor, constraint, state, text, position)
-            state = after
+    constraint, state, position = text_state(processor, text)
+    if position < len(text):
+        return _failure(processor, constraint, state, text, position)
     told = {"prefix": True, "complete": constraint.may_end(state), "characters": len(text.decode("utf-8", "replace"))}
     return told | _path(processor, text)
 

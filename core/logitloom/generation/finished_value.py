@@ -1,17 +1,27 @@
-"""The value that a finished text says: the calls of ``tool_call``, the value of ``json``."""
+"""Finished texts: the value that a text says, such as the calls of ``tool_call``, and the reading of a text by a
+constraint.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from logitloom.arguments import ids, instance
 from logitloom.chain import Chain
+from logitloom.chain.links import Link
+from logitloom.constraints import Constraint, State
 from logitloom.errors import GenerationError, NeedsNotMet
 from logitloom.generation.partial_values import value_reader_of
 from logitloom.vocabulary import Vocabulary
 
-__all__ = ["read_value"]
+__all__ = ["read_value", "text_state"]
+
+#: Bytes of a long text that are read as one token while the text is allowed: engines copy their matcher for each token.
+_PIECE: Final = 256
+#: Up to so many bytes are read one by one, with a vocabulary whose tables are remembered.
+_SHORT: Final = 2048
+_BYTES: Final = Vocabulary([*(bytes([byte]) for byte in range(256)), b""], eos=[256], name="all bytes")
 
 
 def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
@@ -41,9 +51,9 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
         []
     """
     instance(chain, Chain, "chain", GenerationError)
-    found = ((link.label, value_reader_of(link.processor)) for link in chain.links)
-    label, reader = next(((label, reader) for label, reader in found if reader is not None), ("", None))
-    if reader is None:
+    found = ((link, value_reader_of(link.processor)) for link in chain.links)
+    link, reader = next(((link, reader) for link, reader in found if reader is not None), (None, None))
+    if link is None or reader is None:
         raise NeedsNotMet(
             f"No processor of this chain says what its texts mean: {', '.join(chain.labels) or 'it is empty'}. Give a "
             f"chain with 'json' or 'tool_call' whose schemas need no grammar engine."
@@ -59,10 +69,55 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
     value = reader.end()
     if not value.complete:
         raise GenerationError(
-            f"The text ends too early for {label!r}: ...{text[-40:]!r}. Give more tokens, or read what there is "
+            f"The text ends too early for {link.label!r}: ...{text[-40:]!r}. Give more tokens, or read what there is "
             f"of it with the pieces of Generator.stream."
         )
+    if link.is_constraint:
+        _require_allowed(link, text)
     return value.value
+
+
+def _require_allowed(link: Link, text: str) -> None:
+    data = text.encode(errors="surrogatepass")
+    constraint, state, position = text_state(link.processor, data)
+    if position < len(data) or not constraint.may_end(state):
+        read = data[:position].decode("utf-8", "replace")
+        raise GenerationError(
+            f"The text is none that {link.label!r} allows: it goes wrong at character {len(read)}, after "
+            f"{read[-40:]!r}. Read texts that the constraint has kept to its form, with the same options."
+        )
+
+
+def text_state(processor: Any, text: bytes) -> tuple[Constraint, State, int]:
+    """Read a text by a constraint.
+
+    Args:
+        processor: implements the hook ``constraint``.
+        text: the bytes of the text.
+
+    Returns:
+        The constraint, whose vocabulary begins with the 256 bytes; its last state; and the number of bytes that it
+        allows.
+    """
+    size = _PIECE if len(text) > _SHORT else 1
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    # Every byte and every piece of the text is a token, so that the constraint can read either.
+    longer = dict.fromkeys(piece for piece in pieces if len(piece) > 1)
+    vocabulary = Vocabulary([*_BYTES.token_bytes, *longer], eos=[256], name=_BYTES.name) if longer else _BYTES
+    number = {piece: token for token, piece in enumerate(vocabulary.token_bytes)}
+    constraint: Constraint = processor.constraint(vocabulary, vocabulary.size)
+    state: State = constraint.start()
+    for n, piece in enumerate(pieces):
+        whole = constraint.advance(state, number[piece])
+        if whole is not None:
+            state = whole
+            continue
+        for position, byte in enumerate(piece, n * size):
+            after = constraint.advance(state, byte)
+            if after is None:
+                return constraint, state, position
+            state = after
+    return constraint, state, len(text)
 
 
 def _written(vocabulary: Vocabulary, tokens: Sequence[int]) -> str:

@@ -55,3 +55,21 @@ def test_a_text_of_json_is_its_value() -> None:
     assert read_value(chain, '{"a": [1.5, null]}') == {"a": [1.5, None]}
     with pytest.raises(GenerationError, match="ends too early for 'json'"):
         read_value(chain, '{"a": [1')
+
+
+@pytest.mark.parametrize("letters", [1, 5000])
+def test_a_text_of_json_that_violates_the_schema_is_told(letters: int) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+    }
+    chain = processors.load(("json", {"schema": schema}))
+    text = letters * "\u00e9"
+    begun = f'{{"a": "{text}", "b": '
+    assert read_value(chain, begun + "3}") == {"a": text, "b": 3}
+    for wrong in ('"3"}', "true}", "[]}"):
+        with pytest.raises(GenerationError, match=f"none that 'json' allows: it goes wrong at character {len(begun)}"):
+            read_value(chain, begun + wrong)
+    with pytest.raises(GenerationError, match="none that 'json' allows: it goes wrong at character 0"):
+        read_value(chain, f" {begun}3}}")
