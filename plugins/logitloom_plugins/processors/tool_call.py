@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from logitloom import Vocabulary, option
-from logitloom.errors import OptionError
+from logitloom.errors import OptionError, UnsupportedSchema
 from logitloom.generation.partial_values import ValueReader
 from logitloom.host.loading import making_parts
-from logitloom_plugins.combinators import Combinator, Section
+from logitloom_plugins.combinators import Combinator, Inner, Section
 from logitloom_plugins.tool_formats.call_reader import CallMeaning, CallReader
 from logitloom_plugins.tool_formats.call_sections import call_sections
 from logitloom_plugins.tool_formats.tool_format import ToolFormat, find_format, tool_format
@@ -94,7 +94,11 @@ class ToolCall(Combinator):
     def sections(self) -> Sequence[Section]:
         """Free text, the beginning of a call, its name and arguments, and the text after the call."""
         with making_parts():
-            return self._sections_and_meaning()[0]
+            try:
+                return self._sections_and_meaning()[0]
+            except UnsupportedSchema:
+                self._check_each_tool()
+                raise
 
     def value_reader(self) -> ValueReader | None:
         """A reader of the calls in the text so far; ``None`` if a grammar engine constrains their arguments."""
@@ -102,6 +106,24 @@ class ToolCall(Combinator):
         if any(part.at_tokens for part in automaton.parts):
             return None
         return CallReader(automaton, self._sections_and_meaning()[1])
+
+    def _check_each_tool(self) -> None:
+        """Compile the parameters of each tool alone.
+
+        Raises:
+            UnsupportedSchema: naming the tool, and the place in the schema of its parameters.
+        """
+        for tool in chosen(tools_of(self.tools), self.choice).tools:
+            try:
+                Inner(("json", {**self._style, "schema": tool.parameters}), self.name)
+            except UnsupportedSchema as error:
+                error.args = (f"The parameters of the tool {tool.name!r:.60}: {error}",)
+                raise
+
+    @property
+    def _style(self) -> dict[str, Any]:
+        """The options of the processor ``json`` for values that are JSON."""
+        return {**_JSON, **(self.form.json or {}), **self.json}
 
     def _sections_and_meaning(self) -> tuple[Sequence[Section], CallMeaning]:
         form = self.form
@@ -118,6 +140,6 @@ class ToolCall(Combinator):
             chosen(tools_of(self.tools), self.choice),
             parallel=self.parallel,
             reasoning=self.reasoning,
-            style={**_JSON, **(form.json or {}), **self.json},
+            style=self._style,
             owner=self.name,
         )

@@ -242,10 +242,19 @@ def test_what_cannot_work_is_refused_when_it_is_made(options: dict[str, Any], me
         processors.load(("tool_call", options))
 
 
-def test_a_schema_that_cannot_be_enforced_is_refused() -> None:
-    parameters = {"type": "object", "properties": {"a": {"$ref": "https://example.com/a"}}}
-    with pytest.raises(UnsupportedSchema):
-        processors.load(("tool_call", {"tools": [{"name": "a", "parameters": parameters}]}))
+@FORMATS
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"$ref": "https://example.com/a"}, "/properties/b"),
+        ({"type": "strng"}, "/properties/b"),
+        ({"type": "string", "pattern": "(?<!a)b"}, "#/properties/b/pattern"),
+    ],
+)
+def test_a_schema_that_cannot_be_enforced_is_refused_with_its_tool(form: str, wrong: Any, place: str) -> None:
+    tools = [*TOOLS, {"name": "last", "parameters": {"type": "object", "properties": {"b": wrong}}}]
+    with pytest.raises(UnsupportedSchema, match=f"parameters of the tool 'last': .*{place}"):
+        processors.load(("tool_call", {"tools": tools, "format": form}))
 
 
 @FORMATS
