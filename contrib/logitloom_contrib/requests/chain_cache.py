@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import warnings
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from logitloom.host.registry import load_plugin
 from logitloom.process_memory import ProcessLock, forgotten_after
 from logitloom.processors import load
 from logitloom_contrib.requests.permissions import SAFE, Permissions
-from logitloom_contrib.requests.request_document import RequestDocument, RequestGuard, read
+from logitloom_contrib.requests.request_document import LIMITED, RequestDocument, RequestGuard, read
 
 __all__ = ["ChainCache", "CompiledChain", "prepare"]
 
@@ -182,7 +183,8 @@ class ChainCache:
                 again = reading + max(compiling - stored_seconds, 0.0) + stepping
                 self._require_time(chain, reading + taken, again)
         except Exception as error:  # as above
-            return _RefusedChain(_sentence(error), time.monotonic() + _REFUSED_SECONDS)
+            message = _with_settings(_sentence(error), request.key, self.permissions)
+            return _RefusedChain(message, time.monotonic() + _REFUSED_SECONDS)
         return CompiledChain(request.key, chain, first)
 
     def _require_time(self, chain: Chain, taken: float, again: float) -> None:
@@ -281,3 +283,18 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, LogitloomError):
         return str(error)
     return f"The request's chain could not be made: {type(error).__name__}: {error}."[:500]
+
+
+def _with_settings(message: str, key: str, permissions: Permissions) -> str:
+    """The message with the operator's setting in place of an option that the request may not raise.
+
+    Args:
+        message: of an error.
+        key: the canonical text of the request.
+        permissions: the limits of requests.
+    """
+    for option, name in LIMITED.items():
+        given = map(float, re.findall(rf'"{option}":([0-9.e+-]+)', key))
+        if all(value >= getattr(permissions, name) for value in given):
+            message = message.replace(option, f"the operator's setting LOGITLOOM_SERVER_{name.upper()}")
+    return message

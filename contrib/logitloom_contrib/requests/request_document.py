@@ -26,14 +26,14 @@ from logitloom.host.registry import load_plugin
 from logitloom_contrib.requests.permissions import Permissions
 from logitloom_contrib.response_format import FORMS, processors_of
 
-__all__ = ["KEY", "RequestDocument", "RequestGuard", "read"]
+__all__ = ["KEY", "LIMITED", "RequestDocument", "RequestGuard", "read"]
 
 #: The key of ``extra_args`` and ``vllm_xargs``.
 KEY: Final = "logitloom"
 
 _DEEPEST: Final = 64
 #: Options with a limit of the operator's -> the permission.
-_LIMITED: Final = {"max_states": "states", "max_seconds": "seconds"}
+LIMITED: Final = {"max_states": "states", "max_seconds": "seconds"}
 _FORMS: Final = "Give a chain document, a list of processors, or a response_format, as JSON text or as plain data."
 
 
@@ -223,7 +223,7 @@ class RequestGuard:
             if option.name == "schema":
                 if isinstance(values.get("schema"), str):
                     values["schema"] = _schema(values["schema"], permissions)
-            elif option.name in _LIMITED:
+            elif option.name in LIMITED:
                 values |= _limited(option, values, name, permissions)
             elif option.name in values and option.type is not Any:
                 # Options without a declared type hold schemas or other chains, whose own processors are asked.
@@ -240,7 +240,7 @@ def _schema(text: str, permissions: Permissions) -> Any:
 
 
 def _limited(option: opts.Option, values: dict[str, Any], name: str, permissions: Permissions) -> dict[str, Any]:
-    most = getattr(permissions, _LIMITED[option.name])
+    most = getattr(permissions, LIMITED[option.name])
     given = values.get(option.name, min(option.default, most) if option.default is not None else most)
     if isinstance(given, (int, float)) and not isinstance(given, bool) and given > most:
         raise ChainDocumentError(

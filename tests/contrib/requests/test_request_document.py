@@ -109,6 +109,21 @@ def test_reading_a_request_counts_within_its_seconds(monkeypatch: pytest.MonkeyP
         chains.get(one("top_k", k=3), admitting=True)
 
 
+@pytest.mark.parametrize(
+    ("own", "remedy"),
+    [
+        ({}, r"or raise the operator's setting LOGITLOOM_SERVER_STATES\.$"),
+        ({"max_states": 50}, r"or raise the operator's setting LOGITLOOM_SERVER_STATES\.$"),
+        ({"max_states": 20}, r"or raise max_states\.$"),
+    ],
+)
+def test_a_refusal_names_what_may_be_raised(own: dict[str, int], remedy: str) -> None:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    chains = ChainCache(Permissions(states=50), words, 257, engine="an engine")
+    with pytest.raises(LogitloomError, match=remedy):
+        chains.get(one("json", schema={"const": "x" * 60}, **own))
+
+
 def test_a_value_that_holds_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
