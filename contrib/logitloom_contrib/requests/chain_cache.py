@@ -195,14 +195,19 @@ class ChainCache:
         """
         seconds, engine_seconds = self.permissions.seconds, self.permissions.engine_seconds
         if taken + again > seconds:
-            limit = f"the {seconds:.3g} seconds that requests to this server may take"
+            limit, name = f"the {seconds:.3g} seconds that requests to this server may take", "SECONDS"
         elif again > engine_seconds:
             limit = f"the {engine_seconds:.3g} seconds for which a request may keep all others waiting"
+            name = "ENGINE_SECONDS"
         else:
             return
+        lists = [link.processor.tools for link in chain.links if hasattr(link.processor, "tools")]
+        tools = sum(len(tools) for tools in lists if isinstance(tools, (list, tuple)))
+        fewer = f", give fewer than its {tools} tools" if tools > 1 else ""
         raise BudgetExceeded(
             f"Reading and compiling the request's chain ({', '.join(chain.labels)}) takes longer than {limit}, "
-            f"with what the engine's process does again and the first steps. Simplify its patterns or schemas."
+            f"with what the engine's process does again and the first steps. Simplify its patterns or schemas{fewer}, "
+            f"or raise the operator's setting LOGITLOOM_SERVER_{name}."
         )
 
     def _try(self, chain: Chain) -> bytes:

@@ -109,6 +109,16 @@ def test_reading_a_request_counts_within_its_seconds(monkeypatch: pytest.MonkeyP
         chains.get(one("top_k", k=3), admitting=True)
 
 
+@pytest.mark.parametrize(("count", "part"), [(1, "schemas, or raise"), (3, "give fewer than its 3 tools, or raise")])
+def test_a_refusal_for_the_time_names_the_tools_and_the_setting(count: int, part: str) -> None:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    permissions = Permissions(allow=SAFE | {"tool_call"}, engine_seconds=1e-9, seconds=1000.0)
+    chains = ChainCache(permissions, words, 257, engine="an engine")
+    tools = [{"name": f"t{number}"} for number in range(count)]
+    with pytest.raises(LogitloomError, match=f"{part} the operator's setting LOGITLOOM_SERVER_ENGINE_SECONDS"):
+        chains.get(one("tool_call", tools=tools), admitting=True)
+
+
 @pytest.mark.parametrize(
     ("own", "remedy"),
     [
