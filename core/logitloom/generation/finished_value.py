@@ -28,7 +28,8 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
     """The value of a finished text that a chain constrained, from any engine.
 
     Args:
-        chain: with a processor whose texts are values: ``json``, ``tool_call``, or one of another package.
+        chain: with a processor whose texts are values: ``json``, ``tool_call``, one of another package, or a combinator
+            that has one of these for the whole text (``all_of``).
         text: the text, or its token ids without the prompt, which the chain's vocabulary turns into text. Give the ids
             where the model writes calls with special tokens, because texts usually leave these out.
 
@@ -56,7 +57,9 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
     if link is None or reader is None:
         raise NeedsNotMet(
             f"No processor of this chain says what its texts mean: {', '.join(chain.labels) or 'it is empty'}. Give a "
-            f"chain with 'json' or 'tool_call' whose schemas need no grammar engine."
+            f"chain with 'json' or 'tool_call' whose schemas need no grammar engine. If such a processor is inside "
+            f"another one, such as 'thinking', give the part of the text that the inner processor constrains, and a "
+            f"chain with the inner processor alone."
         )
     if not isinstance(text, str):
         tokens = ids(text, "text", GenerationError)

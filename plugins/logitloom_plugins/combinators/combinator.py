@@ -12,6 +12,7 @@ import numpy as np
 from logitloom import MASK, Array, Context, Effect, Vocabulary, option
 from logitloom.constraints import Constraint, ConstraintProcessor, LimitedProcessor, State
 from logitloom.errors import IllegalToken, OptionError
+from logitloom.generation.partial_values import ValueReader, value_reader_of
 from logitloom.host.hookspecs import TextEnd
 from logitloom.rows import tree as rows
 from logitloom_plugins.combinators.combination import Combination
@@ -104,6 +105,17 @@ class Combinator(LimitedProcessor):
     def first_sections(self, context: Context) -> list[int]:
         """The number of the first section of each row, which may depend on the prompt."""
         return [self.first_section] * context.batch
+
+    def value_reader(self) -> ValueReader | None:
+        """A reader of the value in the text so far, if one section has the whole text and one of its processors reads
+        texts as values; else ``None``.
+        """
+        written = [
+            one for one in self.__dict__["_sections"] if one.inner or one.exits or not (one.ends or one.budget == 0)
+        ]
+        inner = written[0].inner if len(written) == 1 and not written[0].exits and not written[0].follows else None
+        readers = (value_reader_of(link.processor) for link in inner.links) if inner and not inner.written else ()
+        return next((reader for reader in readers if reader is not None), None)
 
     # -- declarations --------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,33 @@ def test_a_text_of_json_that_violates_the_schema_is_told(letters: int) -> None:
             read_value(chain, begun + wrong)
     with pytest.raises(GenerationError, match="none that 'json' allows: it goes wrong at character 0"):
         read_value(chain, f" {begun}3}}")
+
+
+def test_a_processor_that_has_the_whole_text_inside_another_is_read() -> None:
+    call = ["tool_call", {"tools": TOOLS, "choice": "required"}]
+    text = f'{TAG}\n{{"name": "add", "arguments": {{"a": 2}}}}\n</tool_call>'
+    chain = processors.load(("all_of", {"inner": [["bad_words", {"phrases": ["3"]}], call]}), tokenizer=WORDS)
+    assert read_value(chain, text) == [{"name": "add", "arguments": {"a": 2}}]
+    with pytest.raises(GenerationError, match="none that 'all_of' allows"):
+        read_value(chain, text.replace("2", "3"))
+    tag = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": {"enum": [[1], [2]]}}}
+    assert read_value(processors.load(("structural_tag", {"tag": tag})), "[2]") == [2]
+
+
+SEQUENCE = {
+    "type": "sequence",
+    "elements": [{"type": "const_string", "value": "a"}, {"type": "json_schema", "json_schema": {}}],
+}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ("thinking", {"then": ["tool_call", {"tools": TOOLS}]}),
+        ("after", {"trigger": "b", "inner": ["tool_call", {"tools": TOOLS}]}),
+        ("structural_tag", {"tag": {"type": "structural_tag", "format": SEQUENCE}}),
+    ],
+)
+def test_of_a_processor_that_has_a_part_of_the_text_the_remedy_is_told(spec: Any) -> None:
+    with pytest.raises(NeedsNotMet, match="give the part of the text that the inner processor constrains"):
+        read_value(processors.load(spec), "a")
