@@ -259,6 +259,12 @@ def test_a_list_that_takes_too_many_states_is_an_error_beforehand(name: str) -> 
     assert not accepts(machine, json.dumps({"q": 1, "a": invalid}))
 
 
+def test_a_list_that_must_be_filtered_is_an_error_with_its_place() -> None:
+    schema = {"properties": {"a": {"enum": TITLES, "pattern": "[a-z]"}}, "required": ["a"], "type": "object"}
+    with pytest.raises(BudgetExceeded, match="The limit is exceeded at #/properties/a"):
+        compile_schema(schema, budget=Budget(states=300))
+
+
 def test_a_list_of_numbers_that_takes_too_many_states_is_an_error_beforehand() -> None:
     schema = {"properties": {"a": {"enum": [7**40 * number for number in range(1, 50)]}}}
     with pytest.raises(BudgetExceeded, match="The limit is exceeded at #/properties/a"):

@@ -261,7 +261,7 @@ def _make_long_lists(values: Satisfiability, demand: ValueConstraint) -> None:
     Raises:
         BudgetExceeded: if an automaton exceeds the budget; the message names the place in the schema.
     """
-    try:
+    with values.located(demand):
         for kind, make in (("string", values.content), ("number", values.number)):
             formulas = values.of_type(demand, kind)
             if _is_long(_listed([atom for formula in formulas for atom in atoms(formula)]), values.tracker):
@@ -270,10 +270,6 @@ def _make_long_lists(values: Satisfiability, demand: ValueConstraint) -> None:
         plan = values.opened("object", formulas, EVERYTHING).plan if formulas else None
         if isinstance(plan, ObjectPlan) and plan.keys.is_slow and _is_long(plan.keys.names, values.tracker):
             _ = plan.keys.automaton
-    except BudgetExceeded as error:
-        nodes = [node for formula in (demand.must, *demand.extras) for node in nodes_in(formula)]
-        places = [f"#{values.keywords.document.nodes[node].pointer}" for node in nodes[:3]]
-        raise BudgetExceeded(f"{error} The limit is exceeded at {' and '.join(places)}.") from error
 
 
 def _visit_constraints(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from typing import Final, Never, TypeVar, cast
 
 from logitloom.automata import Budget, BudgetTracker, Dfa
@@ -26,6 +27,7 @@ from logitloom_plugins.json_schema.schema.formula import (
     conjunction,
     is_atom,
     listed,
+    nodes_in,
     only_listed,
     parts_of,
     substitute,
@@ -347,10 +349,9 @@ class Satisfiability:
             formulas = self.of_type(demand, kind)
             if not formulas or listed(parts_of(formulas[0]), "any") == frozenset():
                 continue
-            if kind == "string":
-                found |= self._string_answers(formulas)
-            elif kind == "number":
-                found |= self.number(formulas).found
+            if kind in ("string", "number"):
+                with self.located(demand):
+                    found |= self._string_answers(formulas) if kind == "string" else self.number(formulas).found
             elif kind in ("array", "object"):
                 if demand.extras:
                     found |= yield from self._container_answers(kind, formulas, found)
@@ -359,6 +360,22 @@ class Satisfiability:
             else:
                 found.add(tuple([extra is True for extra in formulas[1:]]))
         return frozenset(found), len(found) == everything
+
+    @contextmanager
+    def located(self, demand: ValueConstraint) -> Iterator[None]:
+        """Name the place of a constraint in the schema in errors of the budget.
+
+        Raises:
+            BudgetExceeded: the error, with the place.
+        """
+        try:
+            yield
+        except BudgetExceeded as error:
+            nodes = [node for formula in (demand.must, *demand.extras) for node in nodes_in(formula)]
+            places = [f"#{self.keywords.document.nodes[node].pointer}" for node in nodes[:3]]
+            if not places:
+                raise
+            raise BudgetExceeded(f"{error} The limit is exceeded at {' and '.join(places)}.") from error
 
     def _string_answers(self, formulas: tuple[Formula, ...]) -> Set[TruthVector]:
         """The truth vectors of strings, without an automaton where the formulas ask about lists of texts alone."""
