@@ -99,7 +99,7 @@ def test_an_error_of_a_processor_comes_with_the_note_that_names_it(
     assert main(["check", "unasked"]) == 1
     said = capsys.readouterr().out
     assert (
-        "Raised by process of the processor 'unasked', before the first token. A field of the context is None" in said
+        "Raised by process of the processor 'unasked', before the first token. context.length is None unless" in said
     )
 
 
