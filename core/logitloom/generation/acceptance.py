@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from logitloom.generation.multinomial import STREAM, draw
 
 __all__ = ["Verdict", "accept_equal", "accept_sampled"]
 
+#: By how much the probabilities of a draft may miss the sum of 1: half types round many small numbers.
+_ROUNDING: Final = 0.01
 #: Random stream of the draws that accept or reject drafted tokens; it differs from the stream that chooses tokens.
 ACCEPT_STREAM = 0x2ACCE7
 
@@ -25,11 +27,13 @@ class Verdict(NamedTuple):
         tokens: per row the token at this position: the drafted token, or its replacement.
         logprobs: per row its log-probability under the target's processed distribution.
         accepted: per row whether it is the drafted token.
+        undrawn: the rows whose drafted token cannot have been drawn from the draft's distribution.
     """
 
     tokens: list[int]
     logprobs: list[float]
     accepted: list[bool]
+    undrawn: Sequence[int] = ()
 
 
 def accept_equal(
@@ -62,6 +66,7 @@ def accept_sampled(
 
     A token ``x`` drawn from ``q`` is accepted with probability ``min(1, p(x) / q(x))``; otherwise a token is drawn from
     ``max(p - q, 0)``, normalised. Rows without a drafted token draw from ``p``; the result is that of plain sampling.
+    A row of ``draft`` that is no distribution, or that gives the drafted token no probability, is told as ``undrawn``.
 
     Args:
         backend: the backend of the arrays.
@@ -84,6 +89,8 @@ def accept_sampled(
     q_drafted = backend.gather(draft, tokens[:, None])[:, 0]
     u = rng.uniform(backend.xp, seeds, lengths, ACCEPT_STREAM)
     accepted = proposed & (p_drafted > 0) & (u * q_drafted < p_drafted)
+    # Not a number fails every comparison.
+    sound = (xp.min(draft, axis=-1) >= 0) & (xp.abs(xp.sum(draft, axis=-1) - 1) <= _ROUNDING) & (q_drafted > 0)
 
     rest = xp.maximum(p - draft, xp.zeros_like(p))
     # The sum can be 0 only if p and q are equal up to rounding. Then the replacement is drawn from p.
@@ -92,6 +99,8 @@ def accept_sampled(
     tokens = xp.where(accepted, tokens, backend.cast(replacement, "int32"))
     with np.errstate(divide="ignore"):  # a row without a legal token has probability 0 for all
         logprobs = xp.log(backend.gather(p, tokens[:, None])[:, 0])
-    return Verdict(
-        backend.to_numpy(tokens).tolist(), backend.to_numpy(logprobs).tolist(), backend.to_numpy(accepted).tolist()
-    )
+    # Both answers of a row are one number, because every transfer to the host waits for the device.
+    verdicts = backend.to_numpy(backend.cast(accepted, "int32") + 2 * backend.cast(proposed & ~sound, "int32")).tolist()
+    undrawn = [row for row, verdict in enumerate(verdicts) if verdict >= 2]
+    accepts = [verdict == 1 for verdict in verdicts]
+    return Verdict(backend.to_numpy(tokens).tolist(), backend.to_numpy(logprobs).tolist(), accepts, undrawn)

@@ -101,9 +101,11 @@ class Drafts(NamedTuple):
 
     Attributes:
         tokens: per row the drafted tokens, at most its limit; may be empty.
-        probs: if the tokens were drawn at random, per position of the draft the distribution from which they were
-            drawn, ``[rows, vocab]`` on the target's backend (undefined in rows without a token there). None if the
-            drafts depend on the accepted tokens alone.
+        probs: per position of the longest draft the probabilities from which the tokens there were drawn,
+            ``[rows, vocab]`` floating on the target's backend (undefined in rows without a token there). With them,
+            sampling accepts a token with the probability ``min(1, p / q)``; they must be those of the draw, or texts
+            do not follow the model's distribution. None: a token is accepted if the sampler chooses it, which is exact
+            for any drafts.
     """
 
     tokens: list[list[int]]

@@ -11,11 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom.arguments import id_lists, shown
-from logitloom.arrays.backend import NEG_INF, Array
+from logitloom.arrays.backend import NEG_INF, Array, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.chain.links import Link
 from logitloom.context import Context, padded
@@ -321,8 +323,22 @@ class _SpeculativeStep:
     def _judge(self, logits: Array, drafted: list[int], position: int, lengths: Array) -> Verdict:
         backend, probs = self.batch.context.backend, self.drafts.probs
         if probs is not None and isinstance(self.sampler, Multinomial) and any(token >= 0 for token in drafted):
-            return accept_sampled(backend, logits, probs[position], self.batch.seeds, lengths, drafted)
+            verdict = accept_sampled(backend, logits, probs[position], self.batch.seeds, lengths, drafted)
+            if verdict.undrawn:
+                row = verdict.undrawn[0]
+                raise self._undrawn(backend.to_numpy(probs[position])[row], drafted[row], row, position)
+            return verdict
         return accept_equal(backend, self.sampler, logits, self.batch.seeds, lengths, drafted)
+
+    def _undrawn(self, probs: NDArray[Any], token: int, row: int, position: int) -> GenerationError:
+        """The error for a drafted token that cannot have been drawn from the probabilities of its draft."""
+        return GenerationError(
+            f"{type(self.candidates).__name__} drafted the token {token} for row {self.batch.rows[row].number}, but "
+            f"probs[{position}][{row}] of its Drafts is no distribution from which {token} can be drawn: its numbers "
+            f"are {probs.min():.3g} to {probs.max():.3g}, their sum is {probs.sum():.3g}, and that of {token} is "
+            f"{probs[token]:.3g}. Give the probabilities from which the token was drawn, which are not negative and "
+            f"have the sum 1, or leave probs out."
+        )
 
     # -- between rounds ---------------------------------------------------------------------------------
 
@@ -362,7 +378,9 @@ class _SpeculativeStep:
                 f"{shown(proposed)}. Write: return Drafts(tokens), state."
             )
         drafts, self.draft_state = proposed
-        self.drafts = drafts._replace(tokens=self._checked(drafts.tokens, request.limits))
+        tokens = self._checked(drafts.tokens, request.limits)
+        self._check_probs(drafts.probs, max(map(len, tokens)))
+        self.drafts = drafts._replace(tokens=tokens)
         drafted = time.perf_counter()
         fed = padded([row.pending + draft for row, draft in zip(self.batch.rows, self.drafts.tokens, strict=True)])
         ahead, self.batch.model_rows.cache = self.batch.model.forward(
@@ -394,6 +412,31 @@ class _SpeculativeStep:
                     f"has the ids 0 to {size - 1}. Draft with a model of the same tokenizer, or translate its tokens."
                 )
         return [list(draft[: max(limit, 0)]) for limit, draft in zip(limits, drafts, strict=True)]
+
+    def _check_probs(self, probs: Any, longest: int) -> None:
+        """Raise unless the probabilities are arrays of the target's backend, one for each position of the drafts.
+
+        Their numbers are checked where drafted tokens are accepted.
+
+        Raises:
+            GenerationError: naming the position, and what to return.
+        """
+        if probs is None:
+            return
+        backend, wanted = self.batch.context.backend, (len(self.batch.rows), self.batch.model.vocab_size)
+        name = f"{type(self.candidates).__name__}.propose()[0].probs"
+        remedy = (
+            f"Give one floating array of shape {list(wanted)} on the target's backend, request.context.backend, for "
+            f"each position of the longest draft, or leave probs out."
+        )
+        count = len(probs) if hasattr(probs, "__len__") else 0
+        if count < longest:
+            raise GenerationError(f"{name} has {count} arrays, but the longest draft has {longest} tokens. {remedy}")
+        for position, array in enumerate(probs[:longest]):
+            if not hasattr(array, "shape") or backend_of(array) is not backend or not backend.is_floating(array):
+                raise GenerationError(f"{name}[{position}] is {shown(array)}. {remedy}")
+            if tuple(array.shape) != wanted:
+                raise GenerationError(f"{name}[{position}] has the shape {list(array.shape)}. {remedy}")
 
     def _wait(self, logits: Array) -> None:
         """Wait for a pass of the model if times are reported, so that the time of the pass is not counted elsewhere."""

@@ -1,4 +1,4 @@
-"""The suite for candidate generators: drafts make decoding faster, and change nothing that is written."""
+"""The suite for candidate generators: drafts make decoding faster, and change no text and no distribution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from logitloom import processors
 from logitloom.arrays.backend import Array, Backend
 from logitloom.context import Context
-from logitloom.generation import Generator, candidates
+from logitloom.generation import Generator, Greedy, Multinomial, candidates
 from logitloom.generation.candidates import DraftRequest, Drafts
 from logitloom.host import options as opts
 from logitloom.host import registry
@@ -109,7 +109,9 @@ class CandidateConformance(Conformance):
     def test_drafts_are_within_what_is_asked(self, backend: Backend, case: str) -> None:
         """Each row gets one draft of ids of the target, within the row's limit; an equal request gets equal drafts.
 
-        The state has the rows that are asked about.
+        The state has the rows that are asked about. This holds for greedy decoding and for sampling.
+
+        Troubleshooting: numbers for random drafts are those of :mod:`logitloom.arrays.rng`, of the rows' own seeds.
         """
         made, vocab = self._made(case, backend), self.vocabulary.size
 
@@ -128,7 +130,54 @@ class CandidateConformance(Conformance):
                 assert again.tokens == drafts.tokens, "The same question gave another draft the second time."
                 return drafts, after
 
-        replace(self._plain(backend), candidates=Watched())(self._prompts()[:3])
+        for strategy in (Greedy(), Multinomial()):
+            replace(self._plain(backend), strategy=strategy, candidates=Watched())(self._prompts()[:3])
+
+    def test_drafted_tokens_follow_their_probabilities(self, backend: Backend, case: str) -> None:
+        """Tokens that come with ``Drafts.probs`` were drawn from them: else sampling has another distribution.
+
+        A generator without ``probs`` passes. The tokens of hundreds of drafts are compared with their probabilities:
+        how often each id was drafted, and how likely the drafted tokens were. A right generator fails with a
+        probability below one in a billion.
+
+        Troubleshooting: ``probs`` are those after temperature, truncations and constraints, of the row and the position
+        of the token. A draft must not be cut before a token because of that token, as :func:`.legal_prefix` does.
+        """
+        made, vocab = self._made(case, backend), self.vocabulary.size
+        # By id how often it was drafted more than expected, then the same of the probabilities of the drafted tokens.
+        excess, variance = np.zeros((2, vocab + 1))
+        rounds: list[int] = []
+
+        class Counted:
+            init_state, update = staticmethod(made.init_state), staticmethod(made.update)
+
+            def propose(self, state: Any, request: DraftRequest) -> tuple[Drafts, Any]:
+                drafts, after = made.propose(state, request)
+                rounds.append(len(drafts.tokens))
+                for n, probs in enumerate(drafts.probs or ()):
+                    rows = [row for row, draft in enumerate(drafts.tokens) if len(draft) > n]
+                    tokens = [drafts.tokens[row][n] for row in rows]
+                    q = backend.to_numpy(probs)[rows].astype(np.float64)
+                    chosen, mean = q[np.arange(len(rows)), tokens], (q**2).sum(axis=1)
+                    excess[:-1] += np.bincount(tokens, minlength=vocab) - q.sum(axis=0)
+                    excess[-1] += (chosen - mean).sum()
+                    variance[:-1] += (q - q**2).sum(axis=0)
+                    variance[-1] += ((q**3).sum(axis=1) - mean**2).sum()
+                return drafts, after
+
+        sampling = replace(self._plain(backend), strategy=Multinomial(200), candidates=Counted())
+        for _ in sampling.stream(self._prompts()[:2]):
+            if len(rounds) == 2:  # a library may compile for each number of rows, and rows end
+                break
+        # Freedman's inequality for sums of differences of at most 1, and the union bound.
+        log = np.log(2e9 * len(excess))
+        bound = log / 3 + np.sqrt(log**2 / 9 + 2 * log * variance)
+        worst = int(np.argmax(np.abs(excess) / bound))
+        what = f"the id {worst} was drafted" if worst < vocab else "the sum of the drafted tokens' probabilities is"
+        assert abs(excess[worst]) <= bound[worst], (
+            f"Drafted tokens were not drawn from their probs: {what} {excess[worst]:+.1f} beyond the expectation, with "
+            f"a standard deviation of {variance[worst] ** 0.5:.1f}."
+        )
 
     def test_options_are_documented(self) -> None:
         """Every option has a sentence of help."""

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import load_backend, processors
+from logitloom import Backend, load_backend, processors
 from logitloom.errors import GenerationError, NoLegalToken
 from logitloom.generation import BeamSearch, Drafts, Emission, Generator, Multinomial, Statistics, speculate
+from logitloom.generation.acceptance import accept_sampled
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.schedules import BackOff, Policy, adapted_threshold, next_count
 from tests.core.generation.test_loop import EOS, PROMPTS, VOCABULARY, Cycle, EndAfter
@@ -163,6 +164,68 @@ def test_drafts_that_are_no_ids_are_refused(tokens: Any) -> None:
     scripted.propose = lambda state, request: (Drafts(tokens), state)  # type: ignore[method-assign]
     with pytest.raises(GenerationError, match=r"'Scripted\.propose\(\)\[0\]\.tokens.* but is"):
         generator_for(candidates=scripted)(PROMPTS)
+
+
+class WithProbs(Scripted):
+    """Drafts the tokens 2 and 3 in each row, with the probabilities that a function of the number of rows gives."""
+
+    def __init__(self, probs: Callable[[int], Any]) -> None:
+        super().__init__(lambda sequence: [2, 3])
+        self.probs = probs
+
+    def propose(self, state: Any, request: Any) -> Any:
+        drafts, state = super().propose(state, request)
+        return drafts._replace(probs=self.probs(len(request.limits))), state
+
+
+SHAPES: dict[str, tuple[Callable[[int], Any], str]] = {
+    "too few positions": (lambda rows: [np.eye(17)[[2] * rows]], r"probs has 1 arrays, but the longest draft has 2"),
+    "no arrays at all": (lambda rows: 0.5, r"probs has 0 arrays, but the longest draft has 2 tokens"),
+    "lists": (lambda rows: [np.eye(17)[[2] * rows].tolist()] * 2, r"probs\[0\] is \[\[0\.0, "),
+    "integers": (lambda rows: [np.eye(17, dtype=int)[[n] * rows] for n in (2, 3)], r"probs\[0\] is array\("),
+    "another width": (lambda rows: [np.eye(16)[[n] * rows] for n in (2, 3)], r"probs\[0\] has the shape \[3, 16\]"),
+    "one row": (lambda rows: [np.eye(17)[[2] * rows], np.eye(17)[[3]]], r"probs\[1\] has the shape \[1, 17\]"),
+}
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial()], ids=["greedy", "multinomial"])
+@pytest.mark.parametrize("case", SHAPES)
+def test_probabilities_of_another_form_are_refused_with_the_remedy(case: str, strategy: Any) -> None:
+    probs, told = SHAPES[case]
+    with pytest.raises(
+        GenerationError, match=rf"WithProbs\.propose\(\)\[0\]\.{told}.*Give one floating array of shape"
+    ):
+        generator_for(strategy=strategy, candidates=WithProbs(probs))(PROMPTS)
+
+
+NUMBERS: dict[str, tuple[Any, str]] = {
+    "log-probabilities": (np.full(17, -np.log(17)), r"are -2\.83 to -2\.83"),
+    "ones": (np.ones(17), r"their sum is 17, and that of 2 is 1\."),
+    "not a number": (np.full(17, np.nan), r"are nan to nan"),
+    "another token's": (np.eye(17)[5], r"their sum is 1, and that of 2 is 0\."),
+    "a negative one": (np.eye(17)[2] + np.eye(17)[3] - np.eye(17)[4], r"are -1 to 1, their sum is 1"),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_probabilities_from_which_a_token_cannot_be_drawn_are_refused(case: str, backend: Backend) -> None:
+    row, told = NUMBERS[case]
+    chain = processors.load(tokenizer=VOCABULARY)
+    wrong = WithProbs(lambda rows: [backend.asarray(np.tile(row, (rows, 1)).astype(np.float32))] * 2)
+    generator = Generator(ToyModel(backend), chain, Multinomial(), max_tokens=12, candidates=wrong)
+    with pytest.raises(GenerationError, match=rf"drafted the token 2 for row 0, but probs\[0\]\[0\].*{told}"):
+        generator(PROMPTS)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_rounded_probabilities_of_many_ids_are_a_distribution(spread: float, backend: Backend) -> None:
+    logits = np.random.default_rng(0).normal(size=(1, 150_000)).astype(np.float32) * np.float32(spread)
+    zeros = backend.asarray(np.zeros(1, np.int32))
+    for dtype in ("float32", "float16", "bfloat16"):
+        if hasattr(backend.xp, dtype):  # NumPy lacks the last
+            draft = backend.cast(backend.softmax(backend.asarray(logits)), dtype)
+            verdict = accept_sampled(backend, backend.asarray(logits), draft, zeros, zeros, [int(logits.argmax())])
+            assert not verdict.undrawn
 
 
 def test_drafts_may_be_an_array() -> None:

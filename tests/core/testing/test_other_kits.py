@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from logitloom import Vocabulary, load_backend, option
+from logitloom.arrays import rng
 from logitloom.arrays.backend import HostTable
-from logitloom.generation import candidates
+from logitloom.generation import candidates, draw
 from logitloom.generation.candidates import Configured, Drafts
 from logitloom.testing import BackendConformance, CandidateConformance, EngineConformance, VocabularyConformance
 from logitloom.testing.array_namespace import DTYPES, FUNCTIONS
@@ -300,6 +301,57 @@ class Foreign(Guessing):
         return Drafts([[999][:limit] for limit in request.limits]), state
 
 
+class Drawing(Guessing):
+    """Draws two tokens, each from a distribution that the token before decides."""
+
+    def drawn_from(self, logits: Any) -> Any:
+        return load_backend("numpy").softmax(logits)
+
+    def told(self, probs: list[Any]) -> list[Any]:
+        return probs
+
+    def kept(self, draft: list[int]) -> list[int]:
+        return draft
+
+    def propose(self, state: Any, request: Any) -> tuple[Drafts, Any]:
+        backend, last = request.context.backend, np.asarray([row[-1] for row in request.sequences])
+        table = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
+        probs, drawn = [], []
+        for n in range(2):
+            places = np.asarray([len(row) + n for row in request.sequences], dtype=np.int32)
+            uniform = rng.uniform(np, request.seeds, places, 0x7E57)
+            probs.append(backend.softmax(table[last]))
+            last = draw(backend, self.drawn_from(table[last]), uniform)
+            drawn.append(last.tolist())
+        drafts = [self.kept(list(draft[:limit])) for *draft, limit in zip(*drawn, request.limits, strict=True)]
+        return Drafts(drafts, self.told(probs)), state
+
+
+class Colder(Drawing):
+    def drawn_from(self, logits: Any) -> Any:
+        return super().drawn_from(logits / 0.6)
+
+
+class OfAnotherPosition(Drawing):
+    def told(self, probs: list[Any]) -> list[Any]:
+        return probs[::-1]
+
+
+class Uniform(Guessing):
+    """Tells of its one guess that all ids were as likely."""
+
+    def propose(self, state: Any, request: Any) -> tuple[Drafts, Any]:
+        drafts, state = super().propose(state, request)
+        return drafts._replace(probs=[np.full((len(request.limits), 16), 1 / 16)]), state
+
+
+class Cut(Drawing):
+    """Leaves out tokens that were drawn, and what follows them."""
+
+    def kept(self, draft: list[int]) -> list[int]:
+        return draft[: next((n for n, token in enumerate(draft) if token % 3 == 0), None)]
+
+
 def _helpless() -> Any:
     import dataclasses
 
@@ -309,6 +361,7 @@ def _helpless() -> Any:
 DRAFTING = {
     "test_drafts_change_no_text": [Foreign],
     "test_drafts_are_within_what_is_asked": [TooLong, Random, FewRows],
+    "test_drafted_tokens_follow_their_probabilities": [Colder, OfAnotherPosition, Uniform, Cut],
     "test_options_are_documented": [_helpless()],
 }
 
@@ -322,6 +375,7 @@ def test_broken_generators_are_found(check: str) -> None:
         return failure(suite, check, **{name: given[name] for name in wanted if name != "self"})
 
     assert run(Guessing) is None
+    assert run(Drawing) is None
     for kind in DRAFTING[check]:
         assert run(kind) is not None
     assert candidates.load("prompt_lookup") is not None
