@@ -92,10 +92,7 @@ class Processor:
     compilable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        given = options.values(self)
-        for name, value in options.check(self, given, PluginName(type(self))).items():
-            if value is not given[name]:
-                object.__setattr__(self, name, value)
+        options.settle(self, PluginName(type(self)))
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise if the processor cannot work with a vocabulary; called when a chain is made with one."""

@@ -204,6 +204,7 @@ def _link(label: str, name: str | None, plugin: Any, given: Mapping[str, Any], b
         opts.check(plugin if name is None else None, given, label)
         raise InvalidSignature(f"Processor {label!r} is already configured, so it takes no options.")
     if hasattr(plugin, "process"):
+        opts.check_object(plugin, label)
         return Link(label, name, None, processor=plugin)
     if callable(plugin):
         return Link(label, name, None, processor=FunctionProcessor(plugin))

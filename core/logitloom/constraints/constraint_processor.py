@@ -75,10 +75,18 @@ class ConstraintProcessor(Processor):
     #: or engine, where it is known; 0: no limit. An option of each :class:`LimitedProcessor`.
     finish_within: int | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "_memories", {})
-        object.__setattr__(self, "_lock", ProcessLock())
+    # Made when they are first asked for: a derived class may have a constructor of its own.
+    @property
+    def _memories(self) -> Any:
+        return self.__dict__.setdefault("_memories", {})
+
+    @property
+    def _lock(self) -> Any:
+        return self.__dict__.setdefault("_lock", ProcessLock())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled of a class that is no dataclass; the constraints are made again at the other end."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_memories", "_lock")}
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The constraint over a vocabulary and a width of the logits; the constraints of the last few are kept.
@@ -99,7 +107,7 @@ class ConstraintProcessor(Processor):
     def memory(self, context: Context) -> ConstraintMemory:
         """The constraint for the vocabulary of a context, with the memory of its states."""
         key = vocabulary, _ = context.vocabulary, context.vocab_size
-        found: ConstraintMemory | None = self.__dict__["_memories"].get(key)
+        found: ConstraintMemory | None = self._memories.get(key)
         if found is not None:
             return found
         if vocabulary is None:
@@ -110,8 +118,8 @@ class ConstraintProcessor(Processor):
         return self._new_memory(vocabulary, context.vocab_size)
 
     def _new_memory(self, vocabulary: Vocabulary, vocab_size: int) -> ConstraintMemory:
-        known: dict[tuple[Vocabulary, int], ConstraintMemory] = self.__dict__["_memories"]
-        with self.__dict__["_lock"]:
+        known: dict[tuple[Vocabulary, int], ConstraintMemory] = self._memories
+        with self._lock:
             if (vocabulary, vocab_size) not in known:
                 vocabulary.check_width(vocab_size)
                 constraint = self.constraint(vocabulary, vocab_size)
@@ -143,7 +151,7 @@ class ConstraintProcessor(Processor):
         """
         if vocabulary is not None and vocab_size is not None:
             return vocab_size, self._new_memory(vocabulary, vocab_size).constraint.fingerprint
-        for (words, width), memory in [*self.__dict__["_memories"].items()]:
+        for (words, width), memory in [*self._memories.items()]:
             if vocabulary in (None, words) and vocab_size in (None, width):
                 return width, memory.constraint.fingerprint
         return None

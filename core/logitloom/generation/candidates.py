@@ -152,10 +152,7 @@ class Configured:
     """
 
     def __post_init__(self) -> None:
-        given = opts.values(self)
-        for name, value in opts.check(self, given, PluginName(type(self), "logitloom.candidates")).items():
-            if value is not given[name]:
-                object.__setattr__(self, name, value)
+        opts.settle(self, PluginName(type(self), "logitloom.candidates"))
 
 
 def load(name: str, options: Mapping[str, Any] | None = None, *, block: Iterable[str] = ()) -> CandidateGenerator:

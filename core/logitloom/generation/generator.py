@@ -27,6 +27,8 @@ from logitloom.generation.partial_values import Partial, ValueReader, value_read
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.soft_ban import SoftBan, decode_avoiding
 from logitloom.generation.speculation import Round, speculate
+from logitloom.host.entry_points import PluginName
+from logitloom.host.options import check_object
 from logitloom.host.registry import read_vocabulary
 from logitloom.host.text_encoder import TextEncoder, text_encoder
 from logitloom.vocabulary import Vocabulary
@@ -218,6 +220,7 @@ class Generator:
         self._check_methods("model", ("forward", "empty_cache"), "Give a model adapter.")
         if self.candidates is not None:
             self._check_methods("candidates", ("propose",), "Make one with logitloom.generation.candidates.load.")
+            check_object(self.candidates, PluginName(type(self.candidates), "logitloom.candidates"))
         for name in ("on_round", "on_emission"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise GenerationError(f"The argument {name!r} must be callable, but is {shown(getattr(self, name))}.")

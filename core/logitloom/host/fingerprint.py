@@ -23,7 +23,8 @@ def fingerprint_of(value: Any, what: str) -> str:
     """Hex digest of a value: a processor, or the value of an option.
 
     The digest of an object covers its class and the first of these that it has: an attribute ``fingerprint``, the
-    fields of a dataclass, other attributes. The digest of a function covers its name and code, not its closure.
+    fields of a dataclass, what ``__getstate__`` returns, other attributes. The digest of a function covers its name and
+    code, not its closure.
 
     Args:
         value: anything.
@@ -86,7 +87,10 @@ def _text_of(value: Any, what: str) -> str:
         options = {name: plain(name, getattr(value, name)) for name in names}
         return f"{_name(kind)} {[(name, _text_of(given, f'{name} of {what}')) for name, given in options.items()]}"
     if hasattr(value, "__dict__"):
-        return f"{_name(kind)} {_text_of(vars(value), what)}"
+        # A class that says what is pickled of its objects leaves out what they remember.
+        says = any("__getstate__" in vars(base) for base in kind.__mro__[:-1])
+        told = value.__getstate__() if says else vars(value)
+        return f"{_name(kind)} {_text_of(told, what)}"
     raise StateMismatch(
         f"The {what} is a {_name(kind)}, which has no fingerprint, so it is unknown whether another chain is "
         f"equal, and states of this one cannot be saved. Give the class an attribute 'fingerprint', a text or bytes."

@@ -23,7 +23,7 @@ from logitloom.errors import InvalidSignature, MissingOption, OptionError, Optio
 from logitloom.host.entry_points import PluginName
 from logitloom.host.loading import rules
 
-__all__ = ["Option", "arguments_of", "check", "declared", "missing", "option", "values"]
+__all__ = ["Option", "arguments_of", "check", "check_object", "declared", "missing", "option", "settle", "values"]
 
 Value = TypeVar("Value")
 _REQUIRED: Any = MISSING
@@ -114,7 +114,17 @@ def declared(plugin: Any) -> tuple[Option, ...]:
 
 
 def values(plugin: Any) -> dict[str, Any]:
-    """The options of a configured plug-in by name."""
+    """The options of a configured plug-in by name.
+
+    Raises:
+        InvalidSignature: a constructor of its own left one out.
+    """
+    for option in declared(plugin):
+        if not hasattr(plugin, option.name):
+            raise InvalidSignature(
+                f"The option {option.name!r} of {PluginName(type(plugin))} has no value, because the class has an "
+                f"'__init__' of its own. Leave it to the dataclass, and write '__post_init__' for what follows."
+            )
     return {option.name: getattr(plugin, option.name) for option in declared(plugin)}
 
 
@@ -215,6 +225,30 @@ def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> di
         except RecursionError:
             raise OptionError(f"Option {name!r} of {owner!r} is nested too deeply. Nest it less.") from None
     return checked
+
+
+def settle(plugin: Any, owner: str | PluginName) -> None:
+    """Check the options of an object and give it the converted values; for its constructor.
+
+    Raises:
+        OptionTypeError, OptionError: as :func:`check`.
+    """
+    given = values(plugin)
+    for name, value in check(plugin, given, owner).items():
+        if value is not given[name]:
+            object.__setattr__(plugin, name, value)
+    object.__setattr__(plugin, "_settled", True)
+
+
+def check_object(plugin: Any, owner: str | PluginName) -> None:
+    """Check the options of an object whose constructor did not.
+
+    Raises:
+        InvalidSignature: as :func:`values`.
+        OptionTypeError, OptionError: as :func:`check`.
+    """
+    if not getattr(plugin, "_settled", False):
+        check(plugin, values(plugin), owner)
 
 
 def require(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> None:

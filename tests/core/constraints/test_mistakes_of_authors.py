@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Context, Processor, Vocabulary, processors
+from logitloom import Context, Processor, Vocabulary, option, processors
+from logitloom.automata import TokenAutomaton, compile_pattern
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, lift
 from logitloom.errors import InvalidSignature
 
@@ -62,6 +65,41 @@ def started(make: Callable[[Vocabulary, int], Any]) -> Any:
 
     context = Context.start(np.zeros((1, 4), np.float32), vocabulary=WORDS)
     return processors.load(Mine()).init_state(context)
+
+
+class NoDataclass(ConstraintProcessor):
+    """Allows up to four of a letter."""
+
+    letter = "a"
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Any:
+        return TokenAutomaton(compile_pattern(f"{self.letter}{{1,4}}"), vocabulary, vocab_size)
+
+
+class OwnInit(NoDataclass):
+    def __init__(self, letter: str) -> None:
+        self.letter = letter
+
+
+@dataclass(frozen=True)
+class OwnPostInit(NoDataclass):
+    letter: str = option("a", help="The letter.", choices=("a", "b"))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "told", f"only {self.letter}")
+
+
+@pytest.mark.parametrize("made", [NoDataclass(), OwnInit("a"), OwnPostInit("a")], ids=lambda made: type(made).__name__)
+def test_a_constraint_may_have_a_constructor_of_its_own(made: Any) -> None:
+    context = Context.start(np.zeros((1, 4), np.float32), vocabulary=WORDS)
+    # After the first step the processor that is copied remembers its constraint.
+    for copied in (lambda each: each, lambda each: pickle.loads(pickle.dumps(each)), copy.copy, copy.deepcopy):
+        chain = processors.load(copied(made))
+        logits, _ = chain.process(np.zeros((1, 4), np.float32), chain.init_state(context), context)
+        assert np.flatnonzero(logits[0] == 0).tolist() == [WORDS.token_bytes.index(b"a")]
+        saved = chain.save_state(chain.replay([[1]], context), context)
+        again = processors.load(pickle.loads(pickle.dumps(made)))
+        assert again.load_state(saved, context).processors[0] == chain.replay([[1]], context).processors[0]
 
 
 @pytest.mark.parametrize("returned", [None, Letters(0), Constraint, "text"])

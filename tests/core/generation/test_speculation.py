@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Backend, load_backend, processors
-from logitloom.errors import GenerationError, NoLegalToken
-from logitloom.generation import BeamSearch, Drafts, Emission, Generator, Multinomial, Statistics, speculate
+from logitloom import Backend, load_backend, option, processors
+from logitloom.errors import GenerationError, NoLegalToken, OptionError
+from logitloom.generation import BeamSearch, Configured, Drafts, Emission, Generator, Multinomial, Statistics, speculate
 from logitloom.generation.acceptance import accept_sampled
 from logitloom.generation.greedy import Greedy
 from logitloom.generation.schedules import BackOff, Policy, adapted_threshold, next_count
@@ -215,6 +215,25 @@ def test_probabilities_from_which_a_token_cannot_be_drawn_are_refused(case: str,
     generator = Generator(ToyModel(backend), chain, Multinomial(), max_tokens=12, candidates=wrong)
     with pytest.raises(GenerationError, match=rf"drafted the token 2 for row 0, but probs\[0\]\[0\].*{told}"):
         generator(PROMPTS)
+
+
+@dataclass(frozen=True)
+class Unchecking(Configured):
+    """Has a ``__post_init__`` of its own, which leaves out that of the base class."""
+
+    width: int = option(1, help="Tokens of a draft.", ge=1)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scripted", Scripted(lambda sequence: [1] * self.width))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["scripted"], name)
+
+
+def test_options_of_candidates_that_no_constructor_checked_are_checked() -> None:
+    assert generator_for(candidates=Unchecking(2))(PROMPTS) == generator_for()(PROMPTS)
+    with pytest.raises(OptionError, match="Option 'width' of .*Unchecking.* must be >= 1, but is 0"):
+        generator_for(candidates=Unchecking(0))
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0])

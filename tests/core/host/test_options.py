@@ -45,6 +45,55 @@ def checked(**values):
     return check(Everything, values, "everything")
 
 
+# -- objects --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unchecking(Processor):
+    """Has a ``__post_init__`` of its own, which leaves out that of the base class."""
+
+    factor: float = option(2.0, help="A factor.", ge=1.0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "half", self.factor / 2)
+
+    def process(self, logits):
+        return logits * self.half
+
+
+@dataclass(frozen=True)
+class Underived:
+    factor: float = option(2.0, help="A factor.", ge=1.0)
+
+    def process(self, logits):
+        return logits * self.factor
+
+
+@dataclass(frozen=True)
+class OwnInit(Processor):
+    factor: float = option(help="A factor.", ge=1.0)
+
+    def __init__(self, factor: float | None = None) -> None:
+        if factor is not None:
+            object.__setattr__(self, "factor", factor)
+
+    def process(self, logits):
+        return logits * self.factor
+
+
+@pytest.mark.parametrize("kind", [Unchecking, Underived, OwnInit])
+def test_the_options_of_an_object_are_checked_when_it_comes_into_a_chain(kind):
+    chain = processors.load(kind(4.0))
+    assert chain.links[0].processor.factor == 4.0
+    with pytest.raises(errors.OptionError, match=f"Option 'factor' of '{kind.__name__}' must be >= 1, but is -5.0"):
+        processors.load(kind(-5.0))
+
+
+def test_an_option_that_a_constructor_left_out_is_named():
+    with pytest.raises(errors.InvalidSignature, match="'factor' of OwnInit has no value.*'__init__' of its own"):
+        processors.load(OwnInit())
+
+
 # -- conversions --------------------------------------------------------------------------------------
 
 
