@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import MASK, PENALTY, Chain, Context, Effect, Processor, Vocabulary, errors, hookimpl, option, processors
+from logitloom.automata import compile_pattern
 from logitloom.generation.dead_ends import closing_processor
 from logitloom.rows import tree as state
 from tests.cases import examples
@@ -494,8 +495,6 @@ def test_needs_are_checked_when_a_generation_starts():
 
 
 def test_needs_are_met_by_the_chain_or_the_context():
-    from logitloom import Vocabulary
-
     vocabulary = Vocabulary([b"a"])
     seen = []
 
@@ -625,6 +624,18 @@ def test_host_objects_are_refused_in_compiled_loops():
     _, context = start(compiled=True)
     with pytest.raises(errors.NeedsNotMet, match="in this chain OnHost. Call the chain outside"):
         processors.load(OnHost()).init_state(context)
+
+
+def test_a_large_pattern_on_the_host_is_told_how_to_run_in_compiled_loops():
+    pattern = ".{0,20}a.{0,20}b.{0,20}"
+    words = Vocabulary([b"", b"a", b"b"], eos=[0])
+    lazy = processors.load(("regex", {"pattern": pattern}), tokenizer=words)
+    context = Context.start(np.zeros((1, 3), np.float32), compiled=True)
+    with pytest.raises(errors.NeedsNotMet, match=r"in this chain regex\..*logitloom\.automata\.compile_pattern builds"):
+        lazy.init_state(context)
+    whole = processors.load(("fsm", {"automaton": compile_pattern(pattern)}), tokenizer=words)
+    assert whole.compilable
+    whole.init_state(context)
 
 
 def test_declarations_of_a_chain_are_those_of_all_its_processors():

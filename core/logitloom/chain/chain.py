@@ -297,10 +297,15 @@ class Chain:
             raise InvalidContext(f"A state begins with a Context, but this is {shown(context)}. Use Context.start.")
         context = self._equipped(context)
         if context.compiled and not self.compilable:
-            hosts = [link.label for link in self.links if not link.declared("compilable")]
+            hosts = [link for link in self.links if not link.declared("compilable")]
+            tables = (
+                " A constraint runs there if its automaton is built whole, which large ones are not. "
+                "logitloom.automata.compile_pattern builds that of any pattern, within a budget."
+            )
             raise NeedsNotMet(
-                f"A compiled loop cannot run what works on host objects, in this chain {', '.join(hosts)}. "
-                f"Call the chain outside of the loop, or leave it out there."
+                f"A compiled loop cannot run what works on host objects, in this chain "
+                f"{', '.join(link.label for link in hosts)}. Call the chain outside of the loop, or leave it out there."
+                f"{tables if any(link.is_constraint for link in hosts) else ''}"
             )
         position: Any = ()
         if self._tracked:

@@ -161,6 +161,12 @@ class ConstraintProcessor(Processor):
     def init_state(self, context: Context) -> Any:
         """``[batch] int32``, or :class:`~logitloom.rows.tree.Rows` of states."""
         memory, backend = self.memory(context), context.backend
+        if context.compiled and not memory.dense:
+            raise NeedsNotMet(
+                f"A compiled loop cannot run {PluginName(type(self))}: its constraint "
+                f"{type(memory.constraint).__name__} has no tables, because its states are no numbers. Call the chain "
+                f"outside of the loop, and declare 'compilable = False' in the class."
+            )
         on_device = memory.dense and not _in_host_memory(context)
         starts = list(self.start_states(memory.constraint, context))
         limits = row_limits(PluginName(type(self)), memory.constraint, starts, self.finish_within, context)

@@ -14,7 +14,7 @@ import pytest
 from logitloom import Context, Processor, Vocabulary, option, processors
 from logitloom.automata import TokenAutomaton, compile_pattern
 from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, lift
-from logitloom.errors import InvalidSignature
+from logitloom.errors import InvalidSignature, NeedsNotMet
 
 WORDS = Vocabulary([b"", b"a", b"b", b"ab"], eos=[0])
 
@@ -57,13 +57,13 @@ class Anything(Constraint):
         return True
 
 
-def started(make: Callable[[Vocabulary, int], Any]) -> Any:
+def started(make: Callable[[Vocabulary, int], Any], **more: Any) -> Any:
     @dataclass(frozen=True)
     class Mine(ConstraintProcessor):
         def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Any:
             return make(vocabulary, vocab_size)
 
-    context = Context.start(np.zeros((1, 4), np.float32), vocabulary=WORDS)
+    context = Context.start(np.zeros((1, 4), np.float32), vocabulary=WORDS, **more)
     return processors.load(Mine()).init_state(context)
 
 
@@ -111,6 +111,15 @@ def test_what_is_no_constraint_is_refused(returned: Any) -> None:
 def test_a_constraint_keeps_what_it_is_over() -> None:
     with pytest.raises(InvalidSignature, match="The constraint Anything of .*Mine.* no attribute 'vocabulary'. Keep"):
         started(lambda vocabulary, vocab_size: Anything())
+
+
+def test_states_that_are_no_numbers_are_refused_in_compiled_loops() -> None:
+    with pytest.raises(
+        NeedsNotMet, match=r"cannot run .*Mine.*: its constraint \w+ has no tables.*'compilable = False'"
+    ):
+        started(lambda vocabulary, vocab_size: lift(Letters(0), vocabulary, vocab_size), compiled=True)
+    pattern = compile_pattern("[ab]{4}")
+    started(lambda vocabulary, vocab_size: TokenAutomaton(pattern, vocabulary, vocab_size), compiled=True)
 
 
 @pytest.mark.parametrize("state", [[0], {}, set(), np.zeros(2)])
