@@ -113,6 +113,12 @@ def test_a_constraint_keeps_what_it_is_over() -> None:
         started(lambda vocabulary, vocab_size: Anything())
 
 
+@pytest.mark.parametrize("given", [["a+b"], "a+b", Letters])
+def test_what_is_no_automaton_over_bytes_is_not_lifted(given: Any) -> None:
+    with pytest.raises(InvalidSignature, match=r"lift takes a .*ByteAutomaton or a .*Dfa, but got "):
+        lift(given, WORDS, 4)
+
+
 def test_states_that_are_no_numbers_are_refused_in_compiled_loops() -> None:
     with pytest.raises(
         NeedsNotMet, match=r"cannot run .*Mine.*: its constraint \w+ has no tables.*'compilable = False'"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from logitloom.arguments import shown
 from logitloom.automata.deterministic.dfa import Dfa
 from logitloom.automata.lift.lifted_automaton import LiftedAutomaton
 from logitloom.automata.lift.token_automaton import TokenAutomaton
 from logitloom.contract import ByteAutomaton
+from logitloom.errors import InvalidSignature
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["lift"]
@@ -25,6 +27,7 @@ def lift(
 
     Raises:
         VocabularyError: if the width is too small, or no sequence of tokens writes an accepted text.
+        InvalidSignature: if the automaton is none over bytes.
 
     Example:
         >>> class Brackets(ByteAutomaton):
@@ -41,4 +44,8 @@ def lift(
     """
     if isinstance(automaton, Dfa):
         return TokenAutomaton(automaton, vocabulary, vocab_size, restricts=restricts)
+    if isinstance(automaton, type) or not all(hasattr(automaton, name) for name in ("start", "step", "token_border")):
+        raise InvalidSignature(
+            f"lift takes a logitloom.constraints.ByteAutomaton or a logitloom.automata.Dfa, but got {shown(automaton)}."
+        )
     return LiftedAutomaton(automaton, vocabulary, vocab_size, restricts=restricts)
