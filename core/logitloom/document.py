@@ -272,9 +272,9 @@ def _plain(value: Any, option: str) -> Any:
     if isinstance(value, Link):
         return _entry(value)
     if isinstance(value, Mapping):
-        return {str(k): _plain(v, option) for k, v in value.items()}
+        return {str(_plain(k, option)): _plain(v, option) for k, v in value.items()}
     if isinstance(value, (set, frozenset)):
-        return [_plain(v, option) for v in sorted(value)]
+        return sorted((_plain(v, option) for v in value), key=lambda plain: (type(plain).__name__, plain))
     if isinstance(value, (list, tuple)):
         return [_plain(v, option) for v in value]
     raise ChainDocumentError(f"Option {option} is a {type(value).__name__}, which a TOML or JSON document cannot hold.")

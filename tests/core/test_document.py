@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,22 @@ from logitloom.host import registry
 
 class Mode(Enum):
     FAST = "fast"
+    EXACT = "exact"
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Side(StrEnum):
+    LEFT = "left"
+    RIGHT = "right"
+
+
+class Span(Enum):
+    SHORT = (0, 1)
+    LONG = (0, 9)
 
 
 @dataclass(frozen=True)
@@ -35,6 +51,14 @@ class Rich(Processor):
     path: Path | None = option(None, help="A file.")
     limit: int | None = option(None, help="A limit.")
     chosen: frozenset[int] = option(frozenset(), help="A set.")
+    words: set[str] = option(set(), help="A set of texts.")
+    mode: Mode = option(Mode.FAST, help="An enumeration.")
+    level: Level = option(Level.LOW, help="An enumeration of integers.")
+    side: Side | None = option(None, help="An enumeration of texts.")
+    span: Span = option(Span.SHORT, help="An enumeration of pairs.")
+    levels: frozenset[Level] = option(frozenset(), help="Members.")
+    by_mode: dict[Mode, float] = option({}, help="A table by members.")
+    by_level: dict[Level, Side] = option({}, help="A table by integers.")
 
     def process(self, logits):
         return logits
@@ -63,6 +87,14 @@ rich_options = st.fixed_dictionaries(
         "path": st.text("abc/.", min_size=1, max_size=8),
         "limit": integers,
         "chosen": st.frozensets(integers, max_size=3),
+        "words": st.sets(texts, max_size=3),
+        "mode": st.sampled_from(Mode),
+        "level": st.sampled_from(Level),
+        "side": st.sampled_from(Side),
+        "span": st.sampled_from(Span),
+        "levels": st.frozensets(st.sampled_from(Level)),
+        "by_mode": st.dictionaries(st.sampled_from(Mode), finite),
+        "by_level": st.dictionaries(st.sampled_from(Level), st.sampled_from(Side)),
     },
 )
 specs = st.lists(

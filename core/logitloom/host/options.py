@@ -14,6 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
+from enum import Enum
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -93,6 +94,9 @@ class Option:
         """The range in signs, such as ``> 0, <= 1``; empty if there is none."""
         if self.choices is not None:
             return "one of " + ", ".join(repr(c) for c in self.choices)
+        members = _members(self.type)
+        if members:
+            return "members " + ", ".join(repr(value) for value in members)
         return ", ".join(f"{sign} {bound:g}" for sign, bound in self.bounds)
 
     @property
@@ -194,8 +198,9 @@ def arguments_of(plugin: Any) -> tuple[str, ...]:
 def check(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> dict[str, Any]:
     """The values, converted to the declared types and checked; missing options are not reported here.
 
-    Conversions never lose anything: int to float, list to tuple, text to Path, text keys to integer keys
-    (as TOML and JSON need), scalars and arrays without axes to the number that they are.
+    Conversions never lose anything: int to float, list to tuple and set, text to Path, the value of a member of an
+    enumeration to the member, text keys to integer keys and members (as TOML and JSON need), scalars and arrays without
+    axes to the number that they are.
 
     Raises:
         UnknownOption: with near matches.
@@ -282,8 +287,10 @@ def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
     except OverflowError as error:
         raise OptionError(f"Option {o.name!r} of {owner!r} must be {error}, but is {value!s:.100}.") from None
     except (TypeError, ValueError):
+        members = f" ({o.range_text})" if _members(o.type) else ""
         raise OptionTypeError(
-            f"Option {o.name!r} of {owner!r} must be {o.type_text}, but is {shown(value)} ({type(value).__name__})."
+            f"Option {o.name!r} of {owner!r} must be {o.type_text}{members}, but is {shown(value)} "
+            f"({type(value).__name__})."
             f"{_instead(o, value)}"
         ) from None
     if converted is None:
@@ -316,7 +323,7 @@ def _within(number: float, bounds: tuple[tuple[str, float], ...]) -> bool:
 
 def _leaves(value: Any) -> Iterator[Any]:
     """What lists and tables hold at any depth, keys left out; anything else itself."""
-    if isinstance(value, (Mapping, tuple, list, frozenset)):
+    if isinstance(value, (Mapping, *_COLLECTIONS)):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from _leaves(part)
     else:
@@ -332,7 +339,7 @@ def _encodable(value: Any) -> bool:
             return False
     elif isinstance(value, Mapping):
         return all(isinstance(part, (Mapping, list)) or _encodable(part) for pair in value.items() for part in pair)
-    elif isinstance(value, (tuple, frozenset)):
+    elif isinstance(value, (tuple, set, frozenset)):
         return all(map(_encodable, value))
     return True
 
@@ -342,6 +349,8 @@ _WHOLE = 1 << 31
 #: The largest 32-bit floating number, as logits are computed in.
 _LARGEST = float.fromhex("0x1.fffffep127")
 
+#: Types that a list becomes.
+_COLLECTIONS = (tuple, list, set, frozenset)
 #: Types whose values need no conversion; most options have one of these types.
 _PLAIN = (bool, str)
 
@@ -360,13 +369,13 @@ def _convert(kind: Any, value: Any) -> Any:
         return _one_of(args, value)
     if kind in _SIMPLE:
         return _SIMPLE[kind](number_of(value))
-    if origin in (tuple, list, frozenset) or kind in (tuple, list):
+    if origin in _COLLECTIONS or kind in _COLLECTIONS:
         return _sequence(origin or kind, args, value)
     if origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
         key_type, value_type = args
         return {_convert_key(key_type, k): _convert(value_type, v) for k, v in _only(Mapping, value).items()}
     if isinstance(kind, type):
-        return _only(kind, value)
+        return _member(kind, value) if issubclass(kind, Enum) else _only(kind, value)
     if origin is type:
         return _subclass(args[0], value)
     if callable(value) or origin is None:
@@ -427,7 +436,27 @@ _SIMPLE: dict[Any, Callable[[Any], Any]] = {
 
 
 def _convert_key(kind: Any, key: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        key = next((member for member in kind if str(member.value) == key), key)
     return int(key) if kind is int and isinstance(key, str) else _convert(kind, key)
+
+
+def _member(kind: type[Enum], value: Any) -> Enum:
+    """The member of an enumeration that a value is, or that has the value."""
+    if isinstance(value, kind):
+        return value
+    value = tuple(value) if isinstance(value, list) else number_of(value)
+    found = kind(value)
+    if type(found.value) is not type(value):  # True is no 1
+        raise TypeError(value)
+    return found
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The values of the members of the enumerations in a type."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return tuple(member.value for member in kind)
+    return tuple(value for part in get_args(kind) if get_origin(kind) is not type for value in _members(part))
 
 
 def _sequence(kind: type, args: tuple[Any, ...], value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,11 @@ from hypothesis import strategies as st
 
 from logitloom import Processor, errors, option, processors
 from logitloom.host.options import check, declared, missing
+
+
+class Side(Enum):
+    LEFT = 1
+    RIGHT = 2
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Everything(Processor):
     names: list[str] = option([], help="Names.")
     call: Callable[[int], int] | None = option(None, help="A function.")
     anything: Any = option(None, help="Whatever.")
+    side: Side = option(Side.LEFT, help="An enumeration.")
+    sides: dict[Side, set[int]] | None = option(None, help="Sets by members.")
 
     def process(self, logits):
         return logits
@@ -89,6 +97,14 @@ def test_the_options_of_an_object_are_checked_when_it_comes_into_a_chain(kind):
         processors.load(kind(-5.0))
 
 
+@pytest.mark.parametrize("wrong", [3, True, "LEFT", [1], None, object()])
+def test_the_members_of_an_enumeration_are_listed_where_a_value_is_none_of_them(wrong):
+    with pytest.raises(errors.OptionTypeError, match=r"'side' of 'everything' must be Side \(members 1, 2\), but is "):
+        checked(side=wrong)
+    with pytest.raises(errors.OptionTypeError, match=r"must be dict\[.*\] \| None \(members 1, 2\), but is .*3"):
+        checked(sides={3: [1]})
+
+
 def test_an_option_that_a_constructor_left_out_is_named():
     with pytest.raises(errors.InvalidSignature, match="'factor' of OwnInit has no value.*'__init__' of its own"):
         processors.load(OwnInit())
@@ -122,6 +138,9 @@ def test_an_option_that_a_constructor_left_out_is_named():
         ("mode", "exact", "exact"),
         ("names", ("a", "b"), ["a", "b"]),
         ("anything", {1: [2]}, {1: [2]}),
+        ("side", Side.RIGHT, Side.RIGHT),
+        ("side", np.int64(2), Side.RIGHT),
+        ("sides", {"1": [3, 4], Side.RIGHT: ()}, {Side.LEFT: {3, 4}, Side.RIGHT: set()}),
     ],
 )
 def test_values_are_converted_to_the_declared_type(name, given_value, expected):
