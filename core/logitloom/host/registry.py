@@ -22,6 +22,7 @@ from logitloom.errors import (
     DuplicatePlugin,
     DuplicatePluginWarning,
     InterfaceMismatch,
+    LogitloomError,
     PluginBlocked,
     PluginImportError,
     UnknownPlugin,
@@ -590,44 +591,82 @@ def read_vocabulary(tokenizer: Any) -> Vocabulary:
 
     Raises:
         VocabularyError: if no reader knows the tokenizer.
+
+    Warns:
+        LogitloomWarning: if a reader failed on the tokenizer, and another reader knows it.
     """
     if isinstance(tokenizer, Vocabulary):
         return tokenizer
     readers = tokenizer_readers()
-    found = _first_reading(readers.manager, tokenizer, readers.names)
+    failed: dict[str, Exception] = {}
+    found = _first_reading(readers.manager, tokenizer, readers.names, failed)
+    broken = [*readers.broken, *(f"{name} ({type(e).__name__}: {_told(e)})" for name, e in failed.items())]
+    also = f" These readers could not be used: {'; '.join(broken)}." if broken else ""
+    if found is None and not isinstance(tokenizer, (str, os.PathLike)):
+        own = getattr(tokenizer, "vocabulary", None)
+        found = own if isinstance(own, Vocabulary) else None
     if found is not None:
+        if failed:
+            warn(
+                f"{type(tokenizer).__module__}.{type(tokenizer).__qualname__} was read without readers that failed on "
+                f"it.{also} Mend them, or block them ({BLOCK_VARIABLE}=tokenizers/{next(iter(failed))})."
+            )
         return found
-    also = f" These readers could not be used: {'; '.join(readers.broken)}." if readers.broken else ""
+    cause = next(iter(failed.values()), None)
     if isinstance(tokenizer, (str, os.PathLike)):
         raise VocabularyError(
             f"{shown(tokenizer)} is no file or folder with a tokenizer that an installed reader knows "
             f"({', '.join(readers.names) or 'none is installed'}).{also} Nothing is downloaded by name: give "
             f"the path of a folder that has a tokenizer.json, or load the tokenizer with its library and give the "
             f"object: transformers.AutoTokenizer.from_pretrained(...)."
-        )
-    own = getattr(tokenizer, "vocabulary", None)
-    if isinstance(own, Vocabulary):
-        return own
+        ) from cause
     raise VocabularyError(
         f"No tokenizer reader knows {type(tokenizer).__module__}.{type(tokenizer).__qualname__}. Installed "
         f"readers: {', '.join(readers.names) or 'none'}.{also} Give a logitloom.Vocabulary, or install a reader."
-    )
+    ) from cause
 
 
-def _first_reading(manager: PluginManager, tokenizer: Any, names: tuple[str, ...]) -> Vocabulary | None:
-    """What the first reader that knows a tokenizer reads, or read when the tokenizer was in the same version."""
+def _first_reading(
+    manager: PluginManager, tokenizer: Any, names: tuple[str, ...], failed: dict[str, Exception]
+) -> Vocabulary | None:
+    """What the first reader that knows a tokenizer reads, or read when the tokenizer was in the same version.
+
+    Args:
+        manager: knows the hooks of the readers.
+        tokenizer: the tokenizer.
+        names: of all readers.
+        failed: gets the readers that raise an exception of their own.
+    """
     for found in reversed(manager.hook.vocabulary.get_hookimpls()):
-        version_of = manager.implementation(found.plugin_name, "vocabulary_version")
-        version = None if version_of is None else version_of(tokenizer)
-        version = None if version is None else (names, found.plugin_name, version)
-        known = None if version is None else _VOCABULARIES.get(tokenizer, version)
-        if known is not None:
-            return known
-        read = manager.implementation(found.plugin_name, "vocabulary")
-        vocabulary = None if read is None else read(tokenizer)
-        if isinstance(vocabulary, Vocabulary):
-            return vocabulary if version is None else _VOCABULARIES.keep(tokenizer, version, vocabulary)
+        try:
+            vocabulary = _reading(manager, found.plugin_name, tokenizer, names)
+        except LogitloomError:
+            raise
+        except Exception as error:  # one broken reader is no reason to do without the others
+            failed[found.plugin_name] = error
+            continue
+        if vocabulary is not None:
+            return vocabulary
     return None
+
+
+def _reading(manager: PluginManager, reader: str, tokenizer: Any, names: tuple[str, ...]) -> Vocabulary | None:
+    """What one reader reads, or read when the tokenizer was in the same version; ``None`` for another tokenizer."""
+    version_of = manager.implementation(reader, "vocabulary_version")
+    version = None if version_of is None else version_of(tokenizer)
+    version = None if version is None else (names, reader, version)
+    known = None if version is None else _VOCABULARIES.get(tokenizer, version)
+    if known is not None:
+        return known
+    read = manager.implementation(reader, "vocabulary")
+    vocabulary = None if read is None else read(tokenizer)
+    if vocabulary is None:
+        return None
+    if not isinstance(vocabulary, Vocabulary):
+        raise TypeError(
+            f"its method 'vocabulary' must return a logitloom.Vocabulary or None, but returned {shown(vocabulary)}"
+        )
+    return vocabulary if version is None else _VOCABULARIES.keep(tokenizer, version, vocabulary)
 
 
 def _path_of(plugin: Any) -> str:

@@ -82,8 +82,12 @@ def text_encoder(tokenizer: Any) -> TextEncoder:
     readers = tokenizer_readers()
     for found in reversed(readers.manager.hook.encode_text.get_hookimpls()):
         encode = readers.manager.implementation(found.plugin_name, "encode_text")
-        if encode is not None and encode(tokenizer, "") is not None:
-            return _Encoder(tokenizer, functools.partial(encode, tokenizer))
+        try:
+            if encode is not None and encode(tokenizer, "") is not None:
+                return _Encoder(tokenizer, functools.partial(encode, tokenizer))
+        except Exception as error:
+            error.add_note(f"Raised by encode_text of the tokenizer reader {found.plugin_name!r}.")
+            raise
     if isinstance(tokenizer, type) and not isinstance(
         inspect.getattr_static(tokenizer, "encode", None), staticmethod | classmethod
     ):

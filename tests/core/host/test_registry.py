@@ -539,6 +539,55 @@ def test_a_broken_reader_is_mentioned_only_if_no_other_reads(register):
     assert read_vocabulary(Doubling()).name == "mine"
 
 
+class AnswersLists:
+    def vocabulary(self, tokenizer):
+        return [b"a"]
+
+
+class RaisesReading:
+    def vocabulary(self, tokenizer):
+        raise RuntimeError("no such file")
+
+
+class RaisesVersions:
+    def vocabulary(self, tokenizer):
+        return None
+
+    def vocabulary_version(self, tokenizer):
+        return tokenizer.version
+
+
+FAILING = {
+    AnswersLists: r"unfit \(TypeError: its method 'vocabulary' must return .* or None, but returned \[b'a'\]\)",
+    RaisesReading: r"unfit \(RuntimeError: no such file\)",
+    RaisesVersions: r"unfit \(AttributeError: .*no attribute 'version'\)",
+}
+
+
+@pytest.mark.parametrize("reader", FAILING)
+def test_a_reader_that_fails_on_a_tokenizer_is_named(reader, register):
+    register("mine", Versioned(), kind="tokenizers")
+    register("unfit", reader, kind="tokenizers")
+    with pytest.raises(
+        errors.VocabularyError, match=f"No tokenizer reader knows .*Tripling.*{FAILING[reader]}"
+    ) as caught:
+        read_vocabulary(Tripling())
+    assert isinstance(caught.value.__cause__, Exception)
+    with pytest.warns(errors.LogitloomWarning, match=f"Doubling was read .*{FAILING[reader]}.*tokenizers/unfit"):
+        assert read_vocabulary(lettered("ab")).token_bytes == (b"a", b"b")
+
+
+def test_a_reader_whose_error_says_why_is_not_passed_over(register):
+    class Refusing:
+        def vocabulary(self, tokenizer):
+            raise errors.VocabularyError("Its bytes are not known.")
+
+    register("mine", Versioned(), kind="tokenizers")
+    register("refusing", Refusing, kind="tokenizers")
+    with pytest.raises(errors.VocabularyError, match=r"^Its bytes are not known\.$"):
+        read_vocabulary(lettered("ab"))
+
+
 class Versioned:
     """A reader that counts what it reads; a tokenizer's letters may be changed."""
 

@@ -13,6 +13,7 @@ import pytest
 from logitloom import Vocabulary, load_backend, processors, read_vocabulary
 from logitloom.errors import GenerationError, VocabularyError
 from logitloom.generation import Generator, Multinomial, SequenceState
+from logitloom.host import registry
 from logitloom.host.text_encoder import text_encoder
 from logitloom.testing import ToyModel
 
@@ -53,6 +54,24 @@ def test_a_generator_takes_a_tokenizer_for_its_vocabulary_and_says_that_a_vocabu
     assert generator([[1, 2]]) == [found]
     with pytest.raises(VocabularyError, match="but not the rules by which a tokenizer cuts a text"):
         generator("ab")
+
+
+class Failing:
+    def vocabulary(self, tokenizer: Any) -> None:
+        return None
+
+    def encode_text(self, tokenizer: Any, text: str) -> Any:
+        return tokenizer.no_such_thing
+
+
+def test_a_reader_that_fails_on_a_tokenizer_is_named() -> None:
+    registry.register("failing", Failing, kind="tokenizers")
+    try:
+        with pytest.raises(AttributeError) as caught:
+            text_encoder(Letters())
+    finally:
+        registry.unregister("failing", kind="tokenizers")
+    assert caught.value.__notes__ == ["Raised by encode_text of the tokenizer reader 'failing'."]
 
 
 def test_objects_that_encode_nothing_are_told_in_a_sentence() -> None:
