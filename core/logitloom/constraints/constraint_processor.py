@@ -26,7 +26,7 @@ from logitloom.effect import MASK
 from logitloom.errors import IllegalToken, InvalidSignature, NeedsNotMet
 from logitloom.host.entry_points import PluginName
 from logitloom.host.hookspecs import TextEnd
-from logitloom.host.options import option
+from logitloom.host.options import declared, option
 from logitloom.masks.mask_row import MaskRow
 from logitloom.process_memory import ProcessLock
 from logitloom.processor import Processor
@@ -169,7 +169,10 @@ class ConstraintProcessor(Processor):
             )
         on_device = memory.dense and not _in_host_memory(context)
         starts = list(self.start_states(memory.constraint, context))
-        limits = row_limits(PluginName(type(self)), memory.constraint, starts, self.finish_within, context)
+        has_option = any(each.name == "finish_within" for each in declared(self))
+        limits = row_limits(
+            PluginName(type(self)), memory.constraint, starts, self.finish_within, context, has_option=has_option
+        )
         if on_device:
             tables = memory.device_tables
             masks = [tables.allowed] if limits is None or tables.gives_way else []

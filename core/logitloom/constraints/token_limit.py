@@ -40,7 +40,13 @@ def unlimited(state: Any) -> Any:
 
 
 def row_limits(
-    name: str | PluginName, constraint: Constraint, starts: Sequence[State], own: int | None, context: Context
+    name: str | PluginName,
+    constraint: Constraint,
+    starts: Sequence[State],
+    own: int | None,
+    context: Context,
+    *,
+    has_option: bool,
 ) -> list[int] | None:
     """The tokens that each row may take; ``None`` if there is no limit, or if the constraint does not know how many
     tokens a text still needs.
@@ -51,18 +57,21 @@ def row_limits(
         starts: the start state of each row.
         own: the option ``finish_within``; 0 for no limit.
         context: of the start; ``max_new_tokens`` is the limit of the loop or the engine.
+        has_option: whether the processor has the option ``finish_within``, for messages.
 
     Raises:
         OptionError: if ``finish_within`` is too small for a row, or the constraint cannot tell what is left.
         GenerationError: if the limit of the loop or the engine is too small for a row.
 
     Warns:
-        LogitloomWarning: if a constraint says why it cannot keep to the limit of the loop or the engine.
+        LogitloomWarning: if a constraint says why it cannot keep to the limit of the loop or the engine, or has no
+            method ``least_tokens``.
     """
     known = context.max_new_tokens
-    tells = constraint.restricts and type(constraint).least_tokens is not Constraint.least_tokens
-    if own == 0 or (own is None and (known is None or not tells or not constraint.vocabulary.eos)):
+    if own == 0 or (own is None and (known is None or not constraint.restricts or not constraint.vocabulary.eos)):
         return None
+    tells = type(constraint).least_tokens is not Constraint.least_tokens
+    setting = f"the option 'finish_within' of {name}" if has_option else f"'finish_within' in the class of {name}"
     told = [known] * len(starts) if known is None or isinstance(known, int) else [int(each) for each in known]
     smallest = min(each for each in (own, *told) if each is not None)
     # From each start, some token leads to a state that needs at most ``most_after`` tokens.
@@ -71,14 +80,14 @@ def row_limits(
         for start in dict.fromkeys(starts)
     }
     unknown = [start for start, found in least.items() if found is None and constraint.most_after(start) == UNKNOWN]
-    if unknown:
-        because = constraint.unlimited_because
+    if unknown or (own is None and not tells):
+        silent = "" if tells else f"The class {type(constraint).__name__} does not define the method 'least_tokens'."
+        because = constraint.unlimited_because or silent
         if own is None:
             if because:
                 warn(
                     f"Texts of {name} may be cut at the limit of {smallest} tokens, because it is unknown how many "
-                    f"tokens complete them. {because} "
-                    f"Set the option 'finish_within' of {name} to 0 if they may be cut.",
+                    f"tokens complete them. {because} Set {setting} to 0 if they may be cut.",
                 )
             return None
         raise OptionError(
@@ -100,8 +109,7 @@ def row_limits(
             raise GenerationError(
                 f"Row {row} may generate {limit} tokens, but the shortest text that {name} allows needs "
                 f"{about}{needed}, end-of-sequence included. Allow at least {needed} tokens (max_tokens, "
-                f"max_new_tokens or max_length), "
-                f"or set the option 'finish_within' of {name} to 0 for texts that may be cut."
+                f"max_new_tokens or max_length), or set {setting} to 0 for texts that may be cut."
             )
         limits.append(min(each for each in (own, limit) if each is not None))
     return limits

@@ -13,8 +13,8 @@ import pytest
 
 from logitloom import Context, Processor, Vocabulary, option, processors
 from logitloom.automata import TokenAutomaton, compile_pattern
-from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, lift
-from logitloom.errors import InvalidSignature, NeedsNotMet
+from logitloom.constraints import ByteAutomaton, Constraint, ConstraintProcessor, LimitedProcessor, TokenSet, lift
+from logitloom.errors import GenerationError, InvalidSignature, LogitloomWarning, NeedsNotMet
 
 WORDS = Vocabulary([b"", b"a", b"b", b"ab"], eos=[0])
 
@@ -57,9 +57,9 @@ class Anything(Constraint):
         return True
 
 
-def started(make: Callable[[Vocabulary, int], Any], **more: Any) -> Any:
+def started(make: Callable[[Vocabulary, int], Any], base: Any = ConstraintProcessor, **more: Any) -> Any:
     @dataclass(frozen=True)
-    class Mine(ConstraintProcessor):
+    class Mine(base):
         def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Any:
             return make(vocabulary, vocab_size)
 
@@ -126,6 +126,43 @@ def test_states_that_are_no_numbers_are_refused_in_compiled_loops() -> None:
         started(lambda vocabulary, vocab_size: lift(Letters(0), vocabulary, vocab_size), compiled=True)
     pattern = compile_pattern("[ab]{4}")
     started(lambda vocabulary, vocab_size: TokenAutomaton(pattern, vocabulary, vocab_size), compiled=True)
+
+
+class Pair(Anything):
+    """``ab``: a state is the number of letters."""
+
+    def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
+        self.vocabulary, self.vocab_size = vocabulary, vocab_size
+
+    def advance(self, state: Any, token: int) -> Any:
+        return state + 1 if token == state + 1 else None
+
+    def allowed(self, state: Any) -> TokenSet:
+        return TokenSet(True, np.array([state + 1] if state < 2 else [], np.int32))
+
+    def may_end(self, state: Any) -> bool:
+        return bool(state == 2)
+
+
+class TellingPair(Pair):
+    def least_tokens(self, state: Any) -> int:
+        return int(2 - state)
+
+
+def test_a_constraint_that_does_not_tell_how_far_its_end_is_warns_where_the_tokens_are_limited() -> None:
+    with pytest.warns(
+        LogitloomWarning, match=r"limit of 2 tokens.* Pair does not define the method 'least_tokens'\. Set "
+    ):
+        started(Pair, max_new_tokens=2)
+
+
+def test_the_remedy_for_a_limit_that_is_too_small_is_what_the_processor_has() -> None:
+    with pytest.raises(GenerationError, match=r"needs 3,.* or set 'finish_within' in the class of .*Mine.* to 0 for"):
+        started(TellingPair, max_new_tokens=2)
+    with pytest.raises(GenerationError, match=r"needs 3,.* or set the option 'finish_within' of .*Mine.* to 0 for"):
+        started(TellingPair, LimitedProcessor, max_new_tokens=2)
+    for make in (Pair, TellingPair):
+        started(make, type("Cutting", (ConstraintProcessor,), {"finish_within": 0}), max_new_tokens=2)
 
 
 @pytest.mark.parametrize("state", [[0], {}, set(), np.zeros(2)])
