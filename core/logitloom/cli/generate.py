@@ -231,7 +231,7 @@ class _Unread:
     def forward(self) -> None:
         """Nothing: it is not called."""
 
-    propose = empty_cache = forward
+    empty_cache = init_state = propose = update = forward
 
 
 def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:

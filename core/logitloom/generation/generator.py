@@ -219,7 +219,8 @@ class Generator:
             instance(self.strategy, kinds, "strategy", GenerationError)
         self._check_methods("model", ("forward", "empty_cache"), "Give a model adapter.")
         if self.candidates is not None:
-            self._check_methods("candidates", ("propose",), "Make one with logitloom.generation.candidates.load.")
+            methods = ("init_state", "propose", "update")
+            self._check_methods("candidates", methods, "Make one with logitloom.generation.candidates.load.")
             check_object(self.candidates, PluginName(type(self.candidates), "logitloom.candidates"))
         for name in ("on_round", "on_emission"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):

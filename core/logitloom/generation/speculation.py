@@ -192,7 +192,7 @@ class _SpeculativeStep:
         # Drafts may have any distribution, so processors that cannot run on drafts are left out.
         self.unguided = ChainPart(batch.chain, _runs_on_drafts)
         self.draft_state = candidates.init_state(context)
-        row_state.check_rows(self.draft_state, context.batch, type(candidates).__name__)
+        self._check_state("init_state", context.batch)
         #: By row number: the prompt and all accepted tokens.
         self.sequences = [list(prompt) for prompt in prompts]
         self.drafts = Drafts([[] for _ in prompts])
@@ -227,6 +227,7 @@ class _SpeculativeStep:
         self._roll_back()
         if self.ahead is not None:
             self.draft_state = self.candidates.update(self.draft_state, accepted)
+            self._check_state("update", len(accepted))
             for row, draft, count in zip(self.batch.rows, self.drafts.tokens, accepted, strict=True):
                 self.back_off[row.number] = self.back_off[row.number].verified(len(draft), count)
         if self.on_round is not None:
@@ -378,6 +379,7 @@ class _SpeculativeStep:
                 f"{shown(proposed)}. Write: return Drafts(tokens), state."
             )
         drafts, self.draft_state = proposed
+        self._check_state("propose", len(self.batch.rows))
         tokens = self._checked(drafts.tokens, request.limits)
         self._check_probs(drafts.probs, max(map(len, tokens)))
         self.drafts = drafts._replace(tokens=tokens)
@@ -412,6 +414,12 @@ class _SpeculativeStep:
                     f"has the ids 0 to {size - 1}. Draft with a model of the same tokenizer, or translate its tokens."
                 )
         return [list(draft[: max(limit, 0)]) for limit, draft in zip(limits, drafts, strict=True)]
+
+    def _check_state(self, method: str, rows: int) -> None:
+        """Raise unless the state that a method of the generator returned has the rows of the batch."""
+        row_state.check_rows(
+            self.draft_state, rows, f"{type(self.candidates).__name__}.{method}", kind="Candidate generator"
+        )
 
     def _check_probs(self, probs: Any, longest: int) -> None:
         """Raise unless the probabilities are arrays of the target's backend, one for each position of the drafts.

@@ -298,8 +298,14 @@ def select(states: Sequence[State], which: Sequence[int] | np.ndarray[Any, Any])
     return take(concat([states[w] for w in used]), index)
 
 
-def check_rows(state: State, rows: int, owner: str) -> None:
+def check_rows(state: State, rows: int, owner: str, kind: str = "Processor") -> None:
     """Raise unless every leaf has ``rows`` rows.
+
+    Args:
+        state: the state.
+        rows: the number of sequences.
+        owner: the name of what made the state, for messages.
+        kind: what the owner is, for messages.
 
     Raises:
         StateMismatch: naming the leaf.
@@ -309,13 +315,13 @@ def check_rows(state: State, rows: int, owner: str) -> None:
         if not is_row_leaf(leaf) and (shape is None or len(shape) == 0):
             told = f"of the type {type(leaf).__name__}" if shape is None else "an array without axes"
             raise StateMismatch(
-                f"Processor {owner!r}: {path} is {told}, but every leaf of a state is an array [rows, ...], or "
+                f"{kind} {owner!r}: {path} is {told}, but every leaf of a state is an array [rows, ...], or "
                 f"logitloom.state.Rows with one immutable value per sequence. Keep settings and shared tables in the "
-                f"processor itself, and return () where there is no state."
+                f"{kind.lower()} itself, and return () where there is no state."
             )
         if _leaf_rows(leaf) != rows:
             raise StateMismatch(
-                f"Processor {owner!r}: {path} has {_leaf_rows(leaf)} rows, but there are {rows} sequences. "
+                f"{kind} {owner!r}: {path} has {_leaf_rows(leaf)} rows, but there are {rows} sequences. "
                 f"The leading axis of every leaf is the sequence."
             )
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Backend, load_backend, option, processors
-from logitloom.errors import GenerationError, NoLegalToken, OptionError
+from logitloom.errors import GenerationError, NoLegalToken, OptionError, StateMismatch
 from logitloom.generation import BeamSearch, Configured, Drafts, Emission, Generator, Multinomial, Statistics, speculate
 from logitloom.generation.acceptance import accept_sampled
 from logitloom.generation.greedy import Greedy
@@ -215,6 +215,41 @@ def test_probabilities_from_which_a_token_cannot_be_drawn_are_refused(case: str,
     generator = Generator(ToyModel(backend), chain, Multinomial(), max_tokens=12, candidates=wrong)
     with pytest.raises(GenerationError, match=rf"drafted the token 2 for row 0, but probs\[0\]\[0\].*{told}"):
         generator(PROMPTS)
+
+
+@pytest.mark.parametrize("absent", ["init_state", "propose", "update"])
+def test_a_generator_has_all_three_methods(absent: str) -> None:
+    methods = {name: getattr(Scripted, name) for name in ("init_state", "propose", "update") if name != absent}
+    with pytest.raises(GenerationError, match=f"'candidates' must have a method {absent}, but is .*Partial"):
+        generator_for(candidates=type("Partial", (), methods)())
+
+
+class FewerRows(Scripted):
+    """Loses a row of its state in one of its methods."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(lambda sequence: [1])
+        self.method = method
+
+    def _state(self, state: Any, method: str) -> Any:
+        return state[1:] if method == self.method else state
+
+    def init_state(self, context: Any) -> Any:
+        return self._state(np.zeros((context.batch, 1)), "init_state")
+
+    def propose(self, state: Any, request: Any) -> Any:
+        drafts, state = super().propose(state, request)
+        return drafts, self._state(state, "propose")
+
+    def update(self, state: Any, accepted: Sequence[int]) -> Any:
+        return self._state(state, "update")
+
+
+@pytest.mark.parametrize("method", ["init_state", "propose", "update"])
+def test_a_state_with_other_rows_is_refused(method: str) -> None:
+    told = rf"Candidate generator 'FewerRows\.{method}': state has 2 rows, but there are 3 sequences"
+    with pytest.raises(StateMismatch, match=told):
+        generator_for(candidates=FewerRows(method))(PROMPTS)
 
 
 @dataclass(frozen=True)
