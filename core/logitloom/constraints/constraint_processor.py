@@ -123,7 +123,7 @@ class ConstraintProcessor(Processor):
             if (vocabulary, vocab_size) not in known:
                 vocabulary.check_width(vocab_size)
                 constraint = self.constraint(vocabulary, vocab_size)
-                _check_constraint(constraint, PluginName(type(self)))
+                _check_constraint(constraint, PluginName(type(self)), vocab_size)
                 constraint = LongestTokens(constraint) if self.longest_tokens else constraint
                 if len(known) >= _MOST_KEPT:
                     del known[next(iter(known))]
@@ -419,8 +419,8 @@ def _device_states(tables: DeviceTables, state: Array, context: Context) -> Arra
     return state
 
 
-def _check_constraint(constraint: Any, owner: PluginName) -> None:
-    """Raise unless a processor's method ``constraint`` returned one.
+def _check_constraint(constraint: Any, owner: PluginName, vocab_size: int) -> None:
+    """Raise unless a processor's method ``constraint`` returned one of the right width.
 
     Raises:
         InvalidSignature: naming the processor and what to return.
@@ -436,4 +436,9 @@ def _check_constraint(constraint: Any, owner: PluginName) -> None:
         raise InvalidSignature(
             f"The constraint {type(constraint).__name__} of {owner} has no attribute {absent!r}. Keep the arguments of "
             f"the method 'constraint' as its attributes vocabulary and vocab_size."
+        )
+    if constraint.vocab_size != vocab_size:
+        raise InvalidSignature(
+            f"The constraint {type(constraint).__name__} of {owner} is for logits of {constraint.vocab_size} columns, "
+            f"but there are {vocab_size}. Make it for the argument vocab_size: lift(automaton, vocabulary, vocab_size)."
         )

@@ -113,6 +113,14 @@ def test_a_constraint_keeps_what_it_is_over() -> None:
         started(lambda vocabulary, vocab_size: Anything())
 
 
+def test_a_constraint_of_another_width_is_refused() -> None:
+    words = Vocabulary([*WORDS.token_bytes, b"ba"], eos=[0])
+    with pytest.raises(
+        InvalidSignature, match=r"LiftedAutomaton of .*Mine.* of 5 columns, but there are 4\. Make it for"
+    ):
+        started(lambda vocabulary, vocab_size: lift(Letters(0), words))
+
+
 @pytest.mark.parametrize("given", [["a+b"], "a+b", Letters])
 def test_what_is_no_automaton_over_bytes_is_not_lifted(given: Any) -> None:
     with pytest.raises(InvalidSignature, match=r"lift takes a .*ByteAutomaton or a .*Dfa, but got "):
