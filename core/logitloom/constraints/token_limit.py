@@ -46,7 +46,7 @@ def row_limits(
     own: int | None,
     context: Context,
     *,
-    has_option: bool,
+    has_option: bool = True,
 ) -> list[int] | None:
     """The tokens that each row may take; ``None`` if there is no limit, or if the constraint does not know how many
     tokens a text still needs.

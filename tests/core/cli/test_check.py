@@ -98,9 +98,7 @@ def test_an_error_of_a_processor_comes_with_the_note_that_names_it(
     with_suite("unasked", Unasked)
     assert main(["check", "unasked"]) == 1
     said = capsys.readouterr().out
-    assert (
-        "Raised by process of the processor 'unasked', before the first token. context.length is None unless" in said
-    )
+    assert "Raised by process of the processor 'unasked', before the first token. context.length is None unless" in said
 
 
 def test_a_backend_that_the_option_leaves_out_is_told(capsys: pytest.CaptureFixture[str]) -> None:
