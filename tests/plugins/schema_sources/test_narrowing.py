@@ -16,7 +16,6 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, Re
 
 import numpy as np
 import pytest
-from typing_extensions import TypeAliasType
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.document import to_document
@@ -25,6 +24,7 @@ from logitloom.generation import read_value
 from logitloom_plugins.schema_sources.sources import schema_of
 
 pydantic = pytest.importorskip("pydantic", reason="needs pydantic")
+typing_extensions = pytest.importorskip("typing_extensions", reason="pydantic needs it")
 pytestmark = pytest.mark.extras
 
 T = TypeVar("T")
@@ -259,7 +259,7 @@ TYPES: dict[str, Any] = {
     "dict of an enum of float": dict[Share, int],
     "dict of an enum or a text": dict[Level | Literal["a"], int],
     "dicts of an enum of several fields": Counts,
-    "dict of a named type": dict[TypeAliasType("Port", _field(int, ge=1, le=99)), int],
+    "dict of a named type": dict[typing_extensions.TypeAliasType("Port", _field(int, ge=1, le=99)), int],
     "dict of money": dict[_field(decimal.Decimal, max_digits=3, decimal_places=1), int],
     "dict of money above zero": dict[_field(decimal.Decimal, gt=0, le=50, max_digits=4, decimal_places=2), int],
     "dict of Decimal of some digits": dict[_field(decimal.Decimal, max_digits=2), int],
