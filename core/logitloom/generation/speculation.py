@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.arguments import id_lists, shown
-from logitloom.arrays.backend import NEG_INF, Array, backend_of
+from logitloom.arrays.backend import NEG_INF, Array, Backend, backend_of
 from logitloom.chain import Chain, ChainState
 from logitloom.chain.links import Link
 from logitloom.context import Context, padded
@@ -441,7 +441,7 @@ class _SpeculativeStep:
         if count < longest:
             raise GenerationError(f"{name} has {count} arrays, but the longest draft has {longest} tokens. {remedy}")
         for position, array in enumerate(probs[:longest]):
-            if not hasattr(array, "shape") or backend_of(array) is not backend or not backend.is_floating(array):
+            if not hasattr(array, "shape") or not _is_on(backend, array) or not backend.is_floating(array):
                 raise GenerationError(f"{name}[{position}] is {shown(array)}. {remedy}")
             if tuple(array.shape) != wanted:
                 raise GenerationError(f"{name}[{position}] has the shape {list(array.shape)}. {remedy}")
@@ -450,3 +450,11 @@ class _SpeculativeStep:
         """Wait for a pass of the model if times are reported, so that the time of the pass is not counted elsewhere."""
         if self.on_round is not None:
             self.batch.context.backend.synchronize(logits)
+
+
+def _is_on(backend: Backend, array: Array) -> bool:
+    """Whether an array is of the library and on the device of a backend.
+
+    The backend of a running batch is another object than that of new arrays once a plug-in has been registered.
+    """
+    return backend_of(array).name == backend.name and backend.at(backend.device_of(array)) is backend

@@ -217,6 +217,16 @@ def test_probabilities_from_which_a_token_cannot_be_drawn_are_refused(case: str,
         generator(PROMPTS)
 
 
+def test_plug_ins_may_be_registered_while_a_generator_has_a_backend(backend: Backend) -> None:
+    likely = [backend.asarray(np.eye(17, dtype=np.float32)[[token] * len(PROMPTS)]) for token in (2, 3)]
+    drawn = WithProbs(lambda rows: [each[:rows, :] for each in likely])
+    generator = Generator(ToyModel(backend), processors.load(), Multinomial(), max_tokens=12, candidates=drawn)
+    before = generator(PROMPTS)
+    processors.register("another", Cycle)
+    processors.unregister("another")
+    assert generator(PROMPTS) == before
+
+
 @pytest.mark.parametrize("absent", ["init_state", "propose", "update"])
 def test_a_generator_has_all_three_methods(absent: str) -> None:
     methods = {name: getattr(Scripted, name) for name in ("init_state", "propose", "update") if name != absent}
