@@ -30,6 +30,7 @@ SEARCHED: dict[str, dict[str, Any]] = {
         "properties": {"größe": {"type": ["integer", "boolean"]}, "Name": {"enum": ["B", "abc", "Zz"]}},
         "required": ["Name"],
     },
+    "an object and a boolean": {"properties": {"ID": {"type": "object"}, "a": {"type": "boolean"}}, "required": ["a"]},
     "optional names in capitals": {"properties": {"ID": {"type": "boolean"}, "KEY": {"enum": ["X", "y"]}}},
 }
 

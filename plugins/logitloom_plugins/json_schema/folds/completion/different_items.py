@@ -74,11 +74,13 @@ class _Choices(NamedTuple):
         values: the values.
         strings: the characters of those that are strings, in ascending order.
         containers: the canonical texts of those that are objects and arrays.
+        letters: the bytes of these.
     """
 
     values: frozenset[Canonical]
     strings: list[bytes]
     containers: list[bytes]
+    letters: bytes
 
     def has_string(self, begun: bytes) -> bool:
         """Whether one of the strings begins with some characters."""
@@ -206,7 +208,7 @@ class DifferentItems:
             first = dict(itertools.islice(every.items(), key[1] + _FURTHER))
             strings = sorted([json.loads(text).encode() for text in first.values() if text[:1] == b'"'])
             containers = [read_value(text, self._values) for text in first.values() if text[:1] in b"{["]
-            self._listed[key] = _Choices(frozenset(first), strings, containers)
+            self._listed[key] = _Choices(frozenset(first), strings, containers, bytes({*b"".join(containers)}))
         return self._listed[key]
 
     def complete(self, position: Position) -> tuple[bytes | None, int]:
@@ -218,7 +220,8 @@ class DifferentItems:
         queue = [(0, b"", b"", self._complete(position, None) or b"", position)]
         seen: set[Hashable] = set()
         # The work of trying bytes is counted in ``tries``, because it does not end the search.
-        work, tries = 0, 0
+        work, tries, listed = 0, 0, self._choices(position)
+        often = {*TRIED, *(listed.letters if listed else b"")}
         while queue and work < _MOST_READ:
             _, _, text, ahead, at = heapq.heappop(queue)
             if at in seen:
@@ -234,7 +237,7 @@ class DifferentItems:
             work += _READ * len(rest or ahead)
             if rest is not None:
                 return text + rest, work + MEMBER * tries
-            for byte in {*TRIED, *ahead[:1], *self._others(at)}:
+            for byte in {*often, *ahead[:1], *self._others(at)}:
                 reached = machine.read(at, bytes([byte]))
                 # Where the next item must come, a short one may have come before.
                 rest = b"" if reached is None else self._complete(reached, None) or b""
