@@ -74,7 +74,7 @@ class _Choices(NamedTuple):
         values: the values.
         strings: the characters of those that are strings, in ascending order.
         containers: the canonical texts of those that are objects and arrays.
-        letters: the bytes of these.
+        letters: the bytes of ``containers``.
     """
 
     values: frozenset[Canonical]
@@ -221,7 +221,7 @@ class DifferentItems:
         seen: set[Hashable] = set()
         # The work of trying bytes is counted in ``tries``, because it does not end the search.
         work, tries, listed = 0, 0, self._choices(position)
-        often = {*TRIED, *(listed.letters if listed else b"")}
+        tried_everywhere = {*TRIED, *(listed.letters if listed else b"")}
         while queue and work < _MOST_READ:
             _, _, text, ahead, at = heapq.heappop(queue)
             if at in seen:
@@ -237,7 +237,7 @@ class DifferentItems:
             work += _READ * len(rest or ahead)
             if rest is not None:
                 return text + rest, work + MEMBER * tries
-            for byte in {*often, *ahead[:1], *self._others(at)}:
+            for byte in {*tried_everywhere, *ahead[:1], *self._others(at)}:
                 reached = machine.read(at, bytes([byte]))
                 # Where the next item must come, a short one may have come before.
                 rest = b"" if reached is None else self._complete(reached, None) or b""

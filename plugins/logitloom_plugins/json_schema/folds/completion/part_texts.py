@@ -134,7 +134,7 @@ class PartTexts:
             texts += [text for _, text, _ in values_in_order(self._texts, demand, 1 << others.bit_length())]
             if demand.extras or isinstance(frame, ArrayFrame) or (more and len({*texts}) <= others):
                 return None
-            size = _most_to_end_differently(self._texts, frame, others)
+            size = self._most_to_end_differently(frame, others)
             if size is None:
                 return None
             ending = max(ending, size + more * (max(map(len, texts)) - min(map(len, texts))))
@@ -381,115 +381,99 @@ class PartTexts:
         """The name of a member; of a name that the schema does not list, a name of two characters."""
         return json.dumps(label[1], ensure_ascii=False).encode() if label[0] == "name" else b'"aa"'
 
+    # --- objects that must differ -----------------------------------------------------------------------------------
 
-def _most_to_end_differently(texts: LocalTexts, frame: ObjectFrame, taken: int) -> int | None:
-    """The most bytes, without whitespace, that end an object that has begun so that it differs from some others.
+    def _most_to_end_differently(self, frame: ObjectFrame, taken: int) -> int | None:
+        """The most bytes, without whitespace, that end an object that has begun so that it differs from some others.
 
-    Some object with these bytes is always found: one more member with a free name can come, or the last declared
-    member, whose value is free, is written to the end with bytes that the search tries. ``None`` for other objects.
+        Some object with these bytes is always found: one more member with a free name can come, or the last declared
+        member, whose value is free, is written to the end with bytes that the search tries. ``None`` for other objects.
 
-    Args:
-        texts: the short texts of states.
-        frame: the object before its first member.
-        taken: the number of the other objects.
-    """
-    size = _most_to_end(texts, frame, _DEPTH)
-    if size is None or not isinstance(frame, ObjectFrame):
-        return None
-    plan = frame.plan
-    others = plan.undeclared(plan.keys.others)
-    if others and not plan.keys.is_slow and plan.keys.plain_names:
-        names = taken + len(plan.names)
-        letters = next(count for count in range(1, 64) if _LETTERS**count > names)
-        values = short_values(texts, ValueConstraint(plan.hard_child(others[0]))).values()
-        return size + _AROUND_NAME + letters + max(map(len, values)) if values else None
-    if others or not plan.names:
-        return None
-    last = plan.names[-1]
-    written = json.dumps(last, ensure_ascii=False).encode()
-    if len(plan.names) - 1 not in plan.required and not {*written} <= {*TRIED}:
-        return None
-    differ = _most_to_differ(texts, ValueConstraint(plan.hard_child(("name", last))), taken)
-    return None if differ is None else size + _AROUND_NAME + len(written) + differ
-
-
-def _most_to_differ(texts: LocalTexts, demand: ValueConstraint, taken: int) -> int | None:
-    """The most bytes that the search adds to a string or number so that it differs; ``None`` if all values are few."""
-    most: int | None = None
-    for content, quoted in contents_of(texts, demand):
-        following = content.automaton.next
-        loops = (following == np.arange(len(following))[:, None]).any() or longest_path(following) is None
-        is_long = content.most is None or content.most >= content.least + _MANY
-        if not loops or (content.counts and not (content.free and is_long)):
+        Args:
+            frame: the object before its first member.
+            taken: the number of the other objects.
+        """
+        size, plan = self._most_to_end(frame, _DEPTH), frame.plan
+        if size is None:
             return None
-        # Each turn of a loop of a number makes one more number.
-        added = most_to_differ(content, taken) if quoted else (content.automaton.states + 1) * taken
-        if added is None:
+        others = plan.undeclared(plan.keys.others)
+        if others and plan.keys.plain_names:
+            names = taken + len(plan.names)
+            letters = next(count for count in range(1, 64) if _LETTERS**count > names)
+            values = self.value(ValueConstraint(plan.hard_child(others[0]))).values()
+            return size + _AROUND_NAME + letters + max(map(len, values)) if values else None
+        if others or not plan.names:
             return None
-        most = max(most or 0, added + _REST_OF_ESCAPE)
-    return most
-
-
-def _most_to_end(texts: LocalTexts, frame: Frame, depth: int) -> int | None:
-    """The most bytes that end an object or array after any byte; ``None`` if they are not known."""
-    if isinstance(frame, ArrayFrame):
-        return _of_array(texts, frame, depth)
-    if not is_simple(frame) or frame.tracked or frame.plan.keys.is_slow:
-        return None
-    plan, size, begun = frame.plan, _BRACKETS, 0
-    required = required_members(texts, frame)
-    if required is None or not depth:
-        return None if required is None or required else size
-    longest = plan.keys.automaton.farthest + plan.keys.automaton.farthest_between
-    for label in plan.keys.bit:
-        demand = ValueConstraint(plan.hard_child(label))
-        if not texts.values.possible(demand):
-            continue
-        value = _most_to_end_value(texts, demand, depth - 1)
-        if value is None:
+        last = plan.names[-1]
+        written = json.dumps(last, ensure_ascii=False).encode()
+        if len(plan.names) - 1 not in plan.required and not {*written} <= {*TRIED}:
             return None
-        begun = max(begun, _AROUND_NAME + _size_of_name(label, longest) + value)
-    return size + sum(len(text) + 1 for text in required) + begun
+        differ = self._most_to_differ(ValueConstraint(plan.hard_child(("name", last))), taken)
+        return None if differ is None else size + _AROUND_NAME + len(written) + differ
 
-
-def _size_of_name(label: Label, longest: int) -> int:
-    name = len(json.dumps(label[1], ensure_ascii=False).encode()) if label[0] == "name" else 0
-    return max(name, _LONGEST_ESCAPE * longest) + _REST_OF_ESCAPE
-
-
-def _of_array(texts: LocalTexts, frame: ArrayFrame, depth: int) -> int | None:
-    if not frame.only_hard or frame.plan.distinct or not depth:
-        return None if not frame.only_hard or frame.plan.distinct or frame.plan.least else _BRACKETS
-    longest = begun = 0
-    for index in range(frame.plan.varied + 1):
-        one = item(frame._replace(length=index))
-        if one is None:
-            continue
-        value = _most_to_end_value(texts, one.demand, depth - 1)
-        if value is None:
-            return None
-        begun = max(begun, value)
-        longest = max([longest, *map(len, short_values(texts, one.demand).values())])
-    return _BRACKETS + frame.plan.least * (longest + 1) + begun
-
-
-def _most_to_end_value(texts: LocalTexts, demand: ValueConstraint, depth: int) -> int | None:
-    """The most bytes that end a value that has begun, or write one."""
-    values = texts.values
-    most = max(map(len, short_values(texts, demand).values()), default=0)
-    for content, quoted in contents_of(texts, demand):
-        most = max(most, _most_to_end_content(texts, content, quoted))
-    for kind in ("object", "array"):
-        formulas = values.of_type(demand, kind)
-        frame = values.opened(kind, formulas, frozenset([()])) if formulas else None
-        if frame is not None and values.lives(frame):
-            size = _most_to_end(texts, frame, depth)
-            if size is None:
+    def _most_to_differ(self, demand: ValueConstraint, taken: int) -> int | None:
+        """The most bytes that make a string or number differ from others; ``None`` if there are few values."""
+        most: int | None = None
+        for content, quoted in contents_of(self._texts, demand):
+            following = content.automaton.next
+            loops = (following == np.arange(len(following))[:, None]).any() or longest_path(following) is None
+            is_long = content.most is None or content.most >= content.least + _MANY
+            if not loops or (content.counts and not (content.free and is_long)):
                 return None
-            most = max(most, size)
-    return most
+            # Each turn of a loop of a number makes one more number.
+            added = most_to_differ(content, taken) if quoted else (content.automaton.states + 1) * taken
+            if added is None:
+                return None
+            most = max(most or 0, added + _REST_OF_ESCAPE)
+        return most
 
+    def _most_to_end(self, frame: Frame, depth: int) -> int | None:
+        """The most bytes that end an object or array after any byte; ``None`` if they are not known."""
+        if isinstance(frame, ArrayFrame):
+            return self._most_to_end_array(frame, depth)
+        if not is_simple(frame) or frame.tracked or frame.plan.keys.is_slow:
+            return None
+        required, keys = required_members(self._texts, frame), frame.plan.keys
+        if required is None or not depth:
+            return None if required is None or required else _BRACKETS
+        longest = _LONGEST_ESCAPE * (keys.automaton.farthest + keys.automaton.farthest_between)
+        begun = 0
+        for label in keys.bit:
+            demand = ValueConstraint(frame.plan.hard_child(label))
+            if self._values.possible(demand):
+                value = self._most_to_end_value(demand, depth - 1)
+                if value is None:
+                    return None
+                name = max(longest, len(self._name_of(label)))
+                begun = max(begun, _AROUND_NAME + name + _REST_OF_ESCAPE + value)
+        return _BRACKETS + sum(len(text) + 1 for text in required) + begun
 
-def _most_to_end_content(texts: LocalTexts, content: Content, quoted: bool) -> int:
-    size = 1 if not quoted or is_plain(content) else _LONGEST_ESCAPE
-    return size * texts.contents.farthest_end(content) + _REST_OF_ESCAPE
+    def _most_to_end_array(self, frame: ArrayFrame, depth: int) -> int | None:
+        if not frame.only_hard or frame.plan.distinct:
+            return None
+        if not depth:
+            return None if frame.plan.least else _BRACKETS
+        longest = begun = 0
+        for index in range(frame.plan.varied + 1):
+            one = item(frame._replace(length=index))
+            if one is not None:
+                value = self._most_to_end_value(one.demand, depth - 1)
+                if value is None:
+                    return None
+                begun = max(begun, value)
+                longest = max([longest, *map(len, self.value(one.demand).values())])
+        return _BRACKETS + frame.plan.least * (longest + 1) + begun
+
+    def _most_to_end_value(self, demand: ValueConstraint, depth: int) -> int | None:
+        """The most bytes that end a value that has begun, or write one."""
+        contents, texts, frames = self.openings(demand)
+        most = max(map(len, texts), default=0)
+        for content, quoted in contents:
+            size = 1 if not quoted or is_plain(content) else _LONGEST_ESCAPE
+            most = max(most, size * self.farthest_end(content) + _REST_OF_ESCAPE)
+        for frame in frames:
+            ends = self._most_to_end(frame, depth)
+            if ends is None:
+                return None
+            most = max(most, ends)
+        return most
