@@ -103,6 +103,19 @@ def _declared_by_class(plugin: Any, name: str) -> Any:
     return None if isinstance(getattr(plugin, name, None), property) else declaration(plugin, name)
 
 
+def _unknown_argument(specs: tuple[Any, ...], named: dict[str, Any]) -> UnknownOption:
+    """The error for arguments that :func:`load` does not take."""
+    given = ", ".join(f"{name}={shown(value)}" for name, value in named.items())
+    if next(iter(named)).startswith(("vocab", "tokeni")):
+        return UnknownOption(f"load() takes no argument {given}. Vocabularies and tokenizers stand in tokenizer=.")
+    pairs = ", ".join(f"{option!r}: {shown(value)}" for option, value in named.items())
+    first = next((spec for spec in specs if isinstance(spec, str)), "NAME")
+    return UnknownOption(
+        f"load() takes no argument {given}. Options stand with the name of their processor: "
+        f"load(({first!r}, {{{pairs}}}))."
+    )
+
+
 def load(
     *specs: Spec,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -137,14 +150,7 @@ def load(
         StageOrderError: guidance is not first.
     """
     if unexpected:
-        named: dict[str, Any] = dict(unexpected)
-        given = ", ".join(f"{name}={shown(value)}" for name, value in named.items())
-        pairs = ", ".join(f"{name!r}: {shown(value)}" for name, value in named.items())
-        first = next((spec for spec in specs if isinstance(spec, str)), "NAME")
-        raise UnknownOption(
-            f"load() takes no argument {given}. Options stand with the name of their processor: "
-            f"load(({first!r}, {{{pairs}}}))."
-        )
+        raise _unknown_argument(specs, dict(unexpected))
     if options is not None and not isinstance(options, Mapping):
         raise OptionTypeError(
             f"'options' must be a table, label to options, but is {shown(options)}. Write, for example, "

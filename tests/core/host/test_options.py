@@ -257,6 +257,16 @@ def test_missing_options_are_those_without_default():
     assert missing(Everything, {"count": 1}) == ()
 
 
+def test_arguments_of_load_that_are_options_or_misspelt_are_named():
+    with pytest.raises(
+        errors.UnknownOption, match=r"no argument k=5\. Options stand .*load\(\('top_k', \{'k': 5\}\)\)"
+    ):
+        processors.load("top_k", k=5)
+    for name in ("vocabulary", "tokeniser"):
+        with pytest.raises(errors.UnknownOption, match=f"no argument {name}=.* stand in tokenizer="):
+            processors.load("json", **{name: "words"})
+
+
 def test_an_unknown_option_is_refused_when_loading():
     with pytest.raises(errors.UnknownOption, match="'top_k' has no option 'kk'. Did you mean 'k'"):
         processors.load(("top_k", {"kk": 3}))
