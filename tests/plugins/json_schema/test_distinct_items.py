@@ -438,6 +438,12 @@ def test_what_cannot_be_enforced_is_found_behind_required_members() -> None:
         compile_schema({"type": "object", "properties": {"a": {}, "c": inner}, "required": ["a"]})
 
 
+def test_alternatives_that_are_lists_of_different_values_are_refused_by_place() -> None:
+    listed = array({"enum": [f"value {i}" for i in range(20)]})
+    with pytest.raises(UnsupportedSchema, match="'uniqueItems' at #/properties/tags/anyOf/0/uniqueItems"):
+        compile_schema({"properties": {"tags": {"anyOf": [array({"type": "string"}), listed]}}})
+
+
 def test_only_what_cannot_be_enforced_is_left_out() -> None:
     schema = {"properties": {"a": array({"type": "string"}), "b": array(contains={"const": 1})}}
     with pytest.warns(UserWarning, match="'uniqueItems' at #/properties/b/uniqueItems"):

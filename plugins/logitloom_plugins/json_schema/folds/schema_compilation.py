@@ -230,16 +230,21 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
                     tracker.check_states(max(map(len, atom[1]), default=0), "characters of a listed text")
                 elif atom[0] == "mult" and not any(each[0] == "eq" for each in every):
                     tracker.check_states(states_of_multiples(atom[1]), "remainders of multipleOf")
-                for child in [child for part in atom[1:] if isinstance(part, tuple) for child in nodes_in(part)]:
-                    if child not in parents:
-                        queue.append(child)
-                    parents.setdefault(child, []).append(number)
+            for child in _below(every):
+                if child not in parents:
+                    queue.append(child)
+                parents.setdefault(child, []).append(number)
     pending = [*found]
     for number in pending:
         more = set(parents[number]) - found
         found |= more
         pending += more
     return found
+
+
+def _below(every: Iterable[Atom]) -> Iterator[int]:
+    """The nodes in atoms: of subschemas for members, items and names."""
+    return (node for atom in every for part in atom[1:] if isinstance(part, tuple) for node in nodes_in(part))
 
 
 def _listed(every: Iterable[Atom]) -> set[object]:
@@ -295,10 +300,16 @@ def _visit_constraints(
         for kind in ("object", "array"):
             formulas = values.of_type(demand, kind)
             frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
-            for member in _members(values, frame, most) if frame is not None else ():
+            if frame is None or not any(map(nodes.__contains__, _below(_atoms_of(frame)))):
+                continue
+            for member in _members(values, frame, most):
                 if member not in seen:
                     seen.add(member)
                     queue.append(member)
+
+
+def _atoms_of(frame: Frame) -> list[Atom]:
+    return [*frame.plan.hard, *[atom for formula in frame.open_formulas for atom in atoms(formula)]]
 
 
 def _members(values: Satisfiability, frame: Frame, most: int | None) -> Iterator[ValueConstraint]:
