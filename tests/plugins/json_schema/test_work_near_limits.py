@@ -678,6 +678,35 @@ def test_a_token_that_leads_to_a_long_search_is_not_followed_to_its_end(monkeypa
     assert all(np.array_equal(first, second) for first, second in zip(*found, strict=True))
 
 
+def test_the_texts_along_a_completion_are_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind asks for other members. The search at its first byte tells how the text goes on from later bytes."""
+    kinds = [f"{first}abecidofu{NAMES[place]}" for place, first in enumerate("bcdefghijklmnopq")]
+    branches = [
+        {"properties": {"kind": {"const": kind}, f"of {kind}": {"type": "integer"}}, "required": ["kind", f"of {kind}"]}
+        for kind in kinds
+    ]
+    begun = [kind[:size].encode() for kind in kinds for size in range(3, 12)]
+    vocabulary = Vocabulary([*WORDS.token_bytes, *begun], eos=[0])
+    constraint = constraint_of({"type": "object", "oneOf": branches}, vocabulary)
+    state: Any = constraint.start()
+    for byte in b'{"kind":"':
+        state = constraint.advance(state, 1 + byte)
+    asked, of = Counter[str](), Completions.of
+
+    def counting(self: Completions, position: Any) -> Any:
+        asked["calls"] += 1
+        return of(self, position)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Completions, "of", counting)
+        ids, needed = constraint.least_after(state)
+    assert {*begun} <= {vocabulary.token_bytes[token] for token in ids.tolist()}
+    # A search at the quote, at the first byte of each kind, and within the escapes of these bytes.
+    assert asked["calls"] < 4 * len(kinds)
+    for token, tokens in zip(ids.tolist(), needed.tolist(), strict=True):
+        assert tokens == constraint.least_tokens(constraint.advance(state, token))
+
+
 def test_of_many_values_only_those_that_may_lead_to_the_shortest_text_are_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,7 +20,7 @@ from logitloom import Vocabulary
 from logitloom.automata.lift.words import Words
 from logitloom.constraints import UNKNOWN
 from logitloom.vocabulary import kept_with_vocabulary
-from logitloom_plugins.json_schema.folds.completion.completion_memory import WorkSpent
+from logitloom_plugins.json_schema.folds.completion.completion_memory import COPIED, WorkSpent
 from logitloom_plugins.json_schema.folds.completion.position_texts import Completions
 from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.text_reader import Position
@@ -90,14 +90,27 @@ class TokenDistances:
         self._most = 0
         #: For the current mask: by the parts of a position that affect its completion, the first such position.
         self._alike: dict[tuple[int, Stack, Hashable], Position] = {}
+        #: For the current mask: completions.
+        self._rests: dict[Position, bytes] = {}
 
     def least(self, position: Position) -> int | None:
         """The fewest tokens that write the completion; ``None`` if there is none."""
         return _remembered(self._least, position, self._find_least)
 
     def _find_least(self, position: Position) -> int | None:
-        text = self._completions.of(position)
-        return None if text is None else self._fewest(text)
+        text = self._rests[position] if position in self._rests else self._completions.of(position)
+        if text is None:
+            return None
+        self._rests[position] = text
+        return self._fewest(text)
+
+    def _follow(self, before: Position, byte: bytes, reached: Position) -> None:
+        """Note the completion of the position after a byte, if the byte is the first of a known completion."""
+        text = self._rests.get(before)
+        # Some items are chosen, and differ from earlier items.
+        if text and text[:1] == byte and not reached.items.frame:
+            self._completions.work += len(text) // COPIED
+            self._rests[reached] = text[1:]
 
     def after(self, position: Position) -> tuple[NDArray[np.int32], NDArray[np.int32], bool]:
         """The tokens that may come, and the number of tokens that are needed after each.
@@ -112,6 +125,7 @@ class TokenDistances:
         completions.begin_counting()
         self._least.clear()
         self._alike.clear()
+        self._rests.clear()
         self._most = _MOST_WORK if position.items.frame else _EIGHTHS_ELSEWHERE * _MOST_WORK // 8
         found = _FoundDistances(words, self._size)
         self._along(position, found)
@@ -132,6 +146,7 @@ class TokenDistances:
                 completions.work += _NODE
                 reached = machine.read(at, byte)
                 if reached is not None:
+                    self._follow(at, byte, reached)
                     self._go_on(*self._first_alike(reached), children, found, pending, strings)
         return *found.sorted(), completions.work < self._most
 
@@ -210,9 +225,12 @@ class TokenDistances:
     def _along(self, position: Position, found: _FoundDistances) -> None:
         """Add the tokens that write the beginning of the completion."""
         text = self._completions.of(position)
-        fewest = [] if text is None else self._fewest_of_ends(text)
+        if text is None:
+            return
+        self._rests[position] = text
+        fewest = self._fewest_of_ends(text)
         words, node = self._words, 0
-        for left, byte in zip(range(len(fewest) - 2, -1, -1), text or b"", strict=False):
+        for left, byte in zip(range(len(text) - 1, -1, -1), text, strict=True):
             node = words.child(node, byte)
             if node < 0:
                 return
