@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
@@ -57,3 +58,26 @@ def test_identifiers_of_draft_4_are_the_base_of_references_inside_draft_4() -> N
 def test_another_meta_schema_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedSchema, match="The schema at # names the meta-schema 'http://x/y#'"):
         compile_schema({"$schema": "http://x/y#"})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$ref": "other.json#/definitions/b"}}},
+        {"$id": "https://example.com/folder/one.json", "items": {"$ref": "../other.json"}},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "id": "https://example.com/one", "$ref": "other#/x"},
+        {
+            "$schema": "http://json-schema.org/draft-04/schema#",
+            "id": "https://example.com/one",
+            "items": {"$ref": "other"},
+        },
+        {"$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://example.com/one", "$ref": "other"},
+    ],
+    ids=str,
+)
+def test_a_reference_to_another_schema_is_refused_with_what_mends_it(schema: Any) -> None:
+    with pytest.raises(UnsupportedSchema, match=r"at #/\S*\$ref points outside the schema") as raised:
+        compile_schema(schema)
+    _, _, told = str(raised.value).partition("Put the schema that it names under $defs, with ")
+    other = {**ast.literal_eval(told.removesuffix(".")), "definitions": {"b": {}}, "x": {}}
+    assert compile_schema({**schema, "$defs": {"other": other}}).satisfiable

@@ -42,9 +42,9 @@ def test_a_keyword_of_another_kind_is_refused(keyword: str, value: Any, wanted: 
     ({"$ref": "#gone"}, "The reference '#gone' at #/$ref names an anchor that does not exist."),
     (
         {"properties": {"a": {"type": "integer", "required": True}}},
-        "The keyword 'required' at /properties/a has the value True, and a list of property names is expected.",
+        "The keyword 'required' at #/properties/a has the value True, and a list of property names is expected.",
     ),
-    ({"properties": {"a": 5}}, "The schema at /properties/a is 5, but a schema is an object or a boolean."),
+    ({"properties": {"a": 5}}, "The schema at #/properties/a is 5, but a schema is an object or a boolean."),
     ({"pattern": r"[\1]"}, "is no character"),
     ({"pattern": r"\Aab$"}, r"the escape '\\A' has no meaning in ECMA-262; ^ may be meant. Write the pattern without"),
     ({"pattern": r"ab[\Z]"}, r"the escape '\\Z' has no meaning in ECMA-262; $ may be meant."),
@@ -74,7 +74,7 @@ def test_rare_forms_mean_what_they_say(schema: Any, good: list[str], bad: list[s
 def test_a_schema_that_contains_itself_is_refused_with_the_remedy() -> None:
     schema: dict[str, Any] = {"type": "array"}
     schema["items"] = {"anyOf": [{"type": "null"}, schema]}
-    with pytest.raises(UnsupportedSchema, match=r"The schema at /items/anyOf/1 contains itself.*'\$ref': '#'"):
+    with pytest.raises(UnsupportedSchema, match=r"The schema at #/items/anyOf/1 contains itself.*'\$ref': '#'"):
         processors.load(("json", {"schema": schema}))
 
 

@@ -160,7 +160,7 @@ class Keywords:
             if key in self._active:
                 node = self.document.nodes[number]
                 raise UnsupportedSchema(
-                    f"The schema at {node.pointer or '#'} refers to itself for the same value ($ref in a circle), so "
+                    f"The schema at #{node.pointer} refers to itself for the same value ($ref in a circle), so "
                     f"it has no meaning. Break the circle with properties or items."
                 )
             self._active.add(key)
@@ -546,7 +546,7 @@ class Keywords:
     def malformed(self, node: SchemaNode, keyword: str, wanted: str) -> UnsupportedSchema:
         """The error for a keyword whose value is of the wrong kind."""
         return UnsupportedSchema(
-            f"The keyword {keyword!r} at {node.pointer or '#'} has the value {node.schema[keyword]!r:.60}, and "
+            f"The keyword {keyword!r} at #{node.pointer} has the value {node.schema[keyword]!r:.60}, and "
             f"{wanted} is expected. Correct the schema."
         )
 

@@ -116,7 +116,7 @@ def dialect_of(schema: JSONValue, inherited: Dialect | None, pointer: str) -> Di
     found = _DIALECTS.get(name.removesuffix("#").removeprefix("http://").removeprefix("https://"))
     if found is None:
         raise UnsupportedSchema(
-            f"The schema at {pointer or '#'} names the meta-schema {name!r:.100}, whose keywords are not known here. "
+            f"The schema at #{pointer} names the meta-schema {name!r:.100}, whose keywords are not known here. "
             f"Known are the drafts 4, 6, 7, 2019-09 and 2020-12; remove $schema or name one of them."
         )
     return found
@@ -207,7 +207,7 @@ def _check_finite(root: SchemaNode) -> None:
             pointer, schema = below
             if id(schema) in opened:
                 raise UnsupportedSchema(
-                    f"The schema at {pointer} contains itself: it is the same object as a schema around it, so it has "
+                    f"The schema at #{pointer} contains itself: it is the same object as a schema around it, so it has "
                     f"no JSON text. Write a reference in its place, such as {{'$ref': '#'}}."
                 )
             if isinstance(schema, dict) and id(schema) not in finite:
@@ -248,7 +248,7 @@ class Document:
         """The number of a node; equal for one schema object below one base."""
         if not isinstance(node.schema, (dict, bool)):
             raise UnsupportedSchema(
-                f"The schema at {node.pointer or '#'} is {node.schema!r:.60}, but a schema is an object or a boolean."
+                f"The schema at #{node.pointer} is {node.schema!r:.60}, but a schema is an object or a boolean."
             )
         key = (id(node.schema), node.base, node.scope) if isinstance(node.schema, dict) else (int(node.schema), "", ())
         found = self._numbers.get(key)
@@ -344,7 +344,7 @@ class Document:
         key = (reference, node.base, node.scope)
         known = self._resolved.get(key)
         if known is None:
-            target = self._target(node, f"The reference {reference!r} at {node.pointer or '#'}/{keyword}", reference)
+            target = self._target(node, f"The reference {reference!r} at #{node.pointer}/{keyword}", reference)
             known = self._resolved[key] = self._entered(node.scope, target)
         return known
 
@@ -355,9 +355,10 @@ class Document:
             uri, fragment = node.base, reference[1:]
         found = self._resources.get(uri)
         if found is None:
+            name = {"id" if node.dialect.number == 4 else "$id": uri}
             raise UnsupportedSchema(
-                f"{subject} points outside the schema, and nothing is fetched. Put the schema it names under $defs "
-                f"with that $id."
+                f"{subject} points outside the schema, and nothing is fetched. Put the schema that it names under "
+                f"$defs, with {name}."
             )
         if fragment and not fragment.startswith("/"):
             found = self._anchors.get((uri, unquote(fragment)))
