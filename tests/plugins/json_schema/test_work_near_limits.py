@@ -24,6 +24,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
+from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.tokens import bounds, content_walk
 from logitloom_plugins.json_schema.tokens import token_distances as distances
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
@@ -676,6 +677,26 @@ def test_a_token_that_leads_to_a_long_search_is_not_followed_to_its_end(monkeypa
     found = [constraint.least_after(opened) for _ in range(2)]
     assert followed["calls"] < 100
     assert all(np.array_equal(first, second) for first, second in zip(*found, strict=True))
+
+
+def test_an_array_whose_answers_are_decided_is_not_explored_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each subset of the listed values is another state of the array, and the first value decides all branches."""
+    some, none = {"minItems": 1}, {"maxItems": 0}
+    branches = [{"properties": {"a": a, "b": b}} for a, b in ((some, none), (none, some), (none, none))]
+    listed = {"type": "array", "items": {"enum": NAMES[:12]}, "uniqueItems": True}
+    automaton = constraint_of({"type": "object", "properties": {"a": listed, "b": listed}, "anyOf": branches}).schema
+    within = automaton.read(automaton.start(), f'{{"a":["{NAMES[0]}"'.encode())
+    assert within is not None
+    visited, explored = Counter[str](), Satisfiability.explored
+
+    def counting(*arguments: Any) -> Any:
+        for frame in explored(*arguments):
+            visited["frames"] += 1
+            yield frame
+
+    monkeypatch.setattr(Satisfiability, "explored", counting)
+    assert automaton.completion(within) == b"]}"
+    assert visited["frames"] < 3
 
 
 def test_the_texts_along_a_completion_are_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -558,15 +558,21 @@ class Satisfiability:
         if self._work % 64 == 0:
             self.tracker.check_states(self._work, what)
 
-    def explored(self, frame: Frame) -> Iterator[Frame]:
-        """Yield the frames that are reachable from a frame and can be completed, breadth-first; first the frame."""
+    def explored(self, frame: Frame, leads: Callable[[Frame], bool] | None = None) -> Iterator[Frame]:
+        """Yield the frames that are reachable from a frame and can be completed, breadth-first; first the frame.
+
+        Args:
+            frame: the first frame.
+            leads: whether frames after a yielded frame are wanted; default: always.
+        """
         queue = [frame]
         seen = {frame}
         for current in queue:
             # Frames that cannot be completed are not followed: there may be one for each combination of members.
             if self.lives(current):
                 yield current
-                queue += self._answered(self._new_frames(current, seen))
+                if leads is None or leads(current):
+                    queue += self._answered(self._new_frames(current, seen))
 
     def _new_frames(self, frame: Frame, seen: set[Frame]) -> Inquiry[list[Frame]]:
         """The frames after a frame that are not in ``seen``; they are added to ``seen``.

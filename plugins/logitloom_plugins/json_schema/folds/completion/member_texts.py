@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -228,7 +228,7 @@ def _may_help(texts: LocalTexts, coming: _Coming, found: Texts) -> bool:
     return any(each is not None and each != coming.omitted and _leads_to_others(each, found) for each in frames)
 
 
-def _leads_to_others(frame: Frame, found: Texts) -> bool:
+def _leads_to_others(frame: Frame, found: Container[TruthVector]) -> bool:
     """Whether an open object or array may end with a truth vector that was not found, as far as its formulas say."""
     return any(
         truth not in found
@@ -253,12 +253,14 @@ def _reachable_ends(texts: LocalTexts, frame: Frame) -> int:
     """An upper bound on the number of truth vectors with which an open object or array can end."""
     if len(frame.wanted) == 1:
         return 1
-    values, ends = texts.values, set[TruthVector | None]([None])
-    for count, each in enumerate(values.explored(frame), 1):
-        ends.add(values.end(each))
-        if len(ends) > len(frame.wanted) or count == _MOST_EXPLORED:
+    values, ends = texts.values, set[TruthVector]()
+    for count, each in enumerate(values.explored(frame, lambda each: _leads_to_others(each, ends)), 1):
+        truth = values.end(each)
+        if truth is not None:
+            ends.add(truth)
+        if len(ends) == len(frame.wanted) or count == _MOST_EXPLORED:
             return len(frame.wanted)
-    return len(ends) - 1
+    return len(ends)
 
 
 def _members(texts: LocalTexts, place: _Place) -> Iterator[_Coming]:
