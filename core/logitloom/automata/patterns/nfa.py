@@ -383,6 +383,7 @@ class _AtomicPart(NamedTuple):
     node: Atomic
     first: Positions
     last: Ranges
+    nullable: bool
     inside: range
     follow: FollowSets
 
@@ -548,7 +549,7 @@ class _PositionBuilder:
             start = len(self.set_at)
             first, last, nullable = self.build(node.part)
             inside = range(start, len(self.set_at))
-            self.atomic.append(_AtomicPart(node, first, last, inside, FollowSets(self.following[:])))
+            self.atomic.append(_AtomicPart(node, first, last, nullable, inside, FollowSets(self.following[:])))
             return first, last, nullable
         raise TypeError(f"{node!r} has no position automaton without contexts.")
 
@@ -647,9 +648,9 @@ def check_atomic(
             raise refuse(part.node)
         if p in last and not _disjoint(going_on, exits - going_on, chars, tracker):
             raise refuse(part.node)
-    if not _pairwise_disjoint(part.first, chars, tracker) or not _disjoint(
-        part.first, exits - part.first, chars, tracker
-    ):
+    if not _pairwise_disjoint(part.first, chars, tracker):
+        raise refuse(part.node)
+    if part.nullable and not _disjoint(part.first, exits - part.first, chars, tracker):
         raise refuse(part.node)
 
 

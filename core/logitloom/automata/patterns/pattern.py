@@ -196,6 +196,12 @@ def _literal(code_point: int, flags: int) -> Characters:
     return Characters(char_sets.literal(code_point, flags))
 
 
+def _has_one_length(part: Any) -> bool:
+    """Whether all texts of a part have the same length: then backtracking has nothing to try again in the part."""
+    least, most = part.getwidth()
+    return bool(least == most)
+
+
 class _Translator:
     def __init__(self, pattern: str, flags: int, tracker: BudgetTracker, look_around: bool) -> None:
         self.pattern = pattern
@@ -245,7 +251,8 @@ class _Translator:
         if op is sre.ATOMIC_GROUP:
             ordinal = self.atomic_groups
             self.atomic_groups += 1
-            return Atomic(self.sequence(value.data, flags), ATOMIC, ordinal)
+            inner = self.sequence(value.data, flags)
+            return inner if _has_one_length(value) else Atomic(inner, ATOMIC, ordinal)
         if op is sre.POSSESSIVE_REPEAT:
             least, most, part = value
             inner = self.sequence(part.data, flags)
@@ -253,7 +260,8 @@ class _Translator:
             ordinal = self.possessive_quantifiers
             self.possessive_quantifiers += 1
             limit = None if most is sre.MAXREPEAT else most
-            return Atomic(Repeat(inner, least, limit, True) if most else EMPTY, POSSESSIVE, ordinal)
+            repeated = Repeat(inner, least, limit, True) if most else EMPTY
+            return repeated if least == most and _has_one_length(part) else Atomic(repeated, POSSESSIVE, ordinal)
         if op is sre.ASSERT_NOT and not value[1].data:
             return Alternation(())  # (?!) never matches, which is regular
         if op is sre.ASSERT or op is sre.ASSERT_NOT:
@@ -327,7 +335,7 @@ def unsupported(pattern: str, construct: str, ordinal: int = 0, verbose: bool = 
     at, text = positions[min(ordinal, len(positions) - 1)] if positions else (None, "")
     where = f"{text!r} at position {at}" if at is not None else "somewhere"
     if construct in (ATOMIC, POSSESSIVE):
-        reason = "here it changes which texts match, in a way that depends on backtracking"
+        reason = "here it may change which texts match, in a way that depends on backtracking"
         remedy = "Write the plain group or quantifier, or make what follows start with other characters"
     elif construct == LOOK_AROUND:
         reason = "what it asks of the text on one side depends on the whole rest, and no automaton is made of that here"
@@ -335,4 +343,5 @@ def unsupported(pattern: str, construct: str, ordinal: int = 0, verbose: bool = 
     else:
         reason = "it is not regular, so no automaton with finitely many states recognises it"
         remedy = "Write the pattern without it, or combine several automata with logitloom.automata"
-    return UnsupportedPattern(f"Pattern {shortened(pattern)} uses a {construct} ({where}): {reason}. {remedy}.")
+    article = "an" if construct == ATOMIC else "a"
+    return UnsupportedPattern(f"Pattern {shortened(pattern)} uses {article} {construct} ({where}): {reason}. {remedy}.")

@@ -17,7 +17,7 @@ DECIDED = [
     *("a^b", "(?:a$b)?", r"a\bb|b", "(?m)^a\n^b$", "(?m)a$\nb", "(?m)(?:^a\n)+"),
 ]
 UNDECIDED = [
-    r"(?>\Aa)b",
+    r"(?>\Aa+)b",
     "(?:^a|^b)+?",
     r"\b[a ]",
     r"a?\b ?b?",
