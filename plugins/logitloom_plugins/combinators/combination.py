@@ -394,9 +394,10 @@ class Combination(Constraint):
                     found.update(dict.fromkeys(self._texts.ids_of(rest[:n]), rest[:n]))
         return [*found.items()]
 
-    def in_a_token(self, text: bytes) -> bool:
-        """Whether some token may contain a text; texts across the borders of tokens are found, too."""
-        return len(text) <= self._texts.longest and text in _all_texts(self.vocabulary)
+    def in_a_token(self, section: int, target: int) -> bool:
+        """Whether some token contains a string that ends a section and leads to the section ``target``."""
+        exits = self._automaton.parts[section].exits
+        return len(_holding(self.vocabulary, tuple(text for text, following in exits if following == target))) > 0
 
     def successors(self, config: SectionConfiguration) -> TokensByState:
         """The tokens that continue a configuration, the distinct states after them, and per token the state's index."""
@@ -654,15 +655,9 @@ def _anywhere(part: SectionAutomaton) -> tuple[bytes, ...]:
 
 
 @kept_with_vocabulary
-def _all_texts(vocabulary: Vocabulary) -> bytes:
-    """The texts of all tokens, one after the other."""
-    return vocabulary.flat_bytes.tobytes()
-
-
-@kept_with_vocabulary
 def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
     """The tokens that contain one of several strings."""
-    return _together([vocabulary.tokens_holding(string) for string in strings])
+    return token_texts(vocabulary).begun_in(strings, whole=True)
 
 
 @kept_with_vocabulary
@@ -674,9 +669,10 @@ def _ending_in(
     left = np.ones(vocabulary.size, dtype=bool)
     left[_holding(vocabulary, strings)] = False
     begun = {text[:size] for text in strings for size in range(1, min(len(text), texts.longest + 1))}
+    by_last = {byte: texts.ending_with(bytes([byte])) for byte in {prefix[-1] for prefix in begun}}
     found: list[tuple[NDArray[np.int32], TriggerMatcher.Node]] = []
     for prefix in sorted(begun, key=lambda prefix: (-len(prefix), prefix)):
-        ids = texts.ending_with(prefix)
+        ids = texts.ending_with(prefix, by_last[prefix[-1]])
         ids = ids[left[ids]]
         if len(ids):
             left[ids] = False
@@ -697,7 +693,7 @@ def _together(ids: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
 @kept_with_vocabulary
 def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> NDArray[np.int32]:
     """The tokens in which one of several strings begins (with ``first_only`` at their first byte)."""
-    return _together([token_texts(vocabulary).begun_in(string, first_only) for string in strings])
+    return token_texts(vocabulary).begun_in(strings, first_only=first_only)
 
 
 @kept_with_vocabulary

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, reduce
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -57,6 +58,7 @@ class Distances:
         self._crossed: dict[tuple[int, TriggerMatcher.Node], tuple[NDArray[np.int32], NDArray[np.int64]]] = (
             memory.table("least tokens after free text")
         )
+        self._fresh, self._longest_exit = cache(self._find_fresh), cache(self._find_longest_exit)
         count = len(self._parts)
         #: Per section the tokens from its start to the end of the text.
         self._from: list[int] = [UNKNOWN] * count
@@ -69,6 +71,8 @@ class Distances:
                 if found < self._from[section]:
                     self._from[section], changed = found, True
                     self._from_node.clear()
+                    self._fresh.cache_clear()
+                    self._longest_exit.cache_clear()
         self.tells = max(self._from) < UNKNOWN
         self._most = self._most_by_section()
 
@@ -115,7 +119,7 @@ class Distances:
         """The tokens from where the inner text of a section may end, if the text must go on in another section."""
         part = self._parts[section]
         found = [self._from[following] for following in part.follows]
-        found += [self._from_exit(section, exit, 0) for exit, first in enumerate(part.at_start) if not first]
+        found += [fewest for _, fewest in self._fresh(section, False)[:1]]
         return min(found, default=UNKNOWN)
 
     def _leave(self, section: int) -> int:
@@ -129,7 +133,7 @@ class Distances:
         """The tokens for the rest of a string that ends a section, and for the text after the string."""
         return _sum(self._pieces[section][exit][written], self._from[self._parts[section].exits[exit][1]])
 
-    def _longest_exit(self, section: int) -> int:
+    def _find_longest_exit(self, section: int) -> int:
         """The largest value of :meth:`_from_exit` over all positions that tokens lead to."""
         found = [
             _sum(pieces, self._from[target])
@@ -152,8 +156,7 @@ class Distances:
         part = self._parts[section]
         if part.may_end and (left is None or left > 0):
             return 0
-        longest = max(len(text) for text, _ in part.exits)
-        key = section, node, left if left is None else min(left, longest)
+        key = section, node, left if left is None else min(left, max(len(text) for text, _ in part.exits))
         known = self._from_node.get(key)
         if known is None:
             known = self._find_from_node(*key)
@@ -165,15 +168,19 @@ class Distances:
         part = self._parts[section]
         assert part.matcher is not None
         inside = part.automaton is None
-        begun = part.matcher.rests(node)
-        return min(
-            (
-                self._written(section, node, exit, written, left if inside else None)
-                for exit, written in begun
-                if inside or not written
-            ),
-            default=UNKNOWN,
-        )
+        least = UNKNOWN
+        for exit, written in part.matcher.begun(node) if inside else ():
+            least = min(least, self._written(section, node, exit, written, left))
+        for exit, fewest in self._fresh(section, node == (b"", True)):
+            if least <= fewest and (left is None or not inside):
+                break
+            least = min(least, self._written(section, node, exit, 0, left if inside else None))
+        return least
+
+    def _find_fresh(self, section: int, at_start: bool) -> list[tuple[int, int]]:
+        """The strings that may begin in a section, or at its start; and the fewest tokens from each, sorted."""
+        begun = [exit for exit, first in enumerate(self._parts[section].at_start) if at_start or not first]
+        return sorted(((exit, self._from_exit(section, exit, 0)) for exit in begun), key=itemgetter(1))
 
     def _written(self, section: int, node: TriggerMatcher.Node, exit: int, written: int, left: int | None) -> int:
         """The tokens to the end if a string that ends a section is written from a position on.
@@ -413,9 +420,9 @@ class Distances:
             within = 0 if inner is None else inner.most_after(self._parts[section].start)
             inside.append(max(self._from[section], self._bound(section, 1, within)))
         further: list[set[int]] = []
-        in_a_token = cache(self._combination.in_a_token)
-        for part in self._parts:
-            short = {target for text, target in part.exits if in_a_token(text)}
+        for section, part in enumerate(self._parts):
+            short = {target for _, target in part.exits}
+            short = {target for target in short if self._combination.in_a_token(section, target)}
             further.append(short | set(part.follows) | ({part.after} if part.after is not None else set()))
         found = []
         for section in range(count):

@@ -71,13 +71,14 @@ def check_triggers(texts: Sequence[str], owner: str) -> None:
         raise OptionError(
             f"A trigger of {owner!r} is the empty string, which is found before anything is written. Leave it out."
         )
-    for one in texts:
-        for other in texts:
-            if one != other and other in one[:-1]:
-                raise OptionError(
-                    f"The trigger {one!r} of {owner!r} contains {other!r}, which would always be found first. Leave "
-                    f"one of them out."
-                )
+    inside = "\0".join(text[:-1] for text in texts)
+    for other in texts:
+        one = next((text for text in texts if other in text[:-1]), None) if other in inside else None
+        if one is not None:
+            raise OptionError(
+                f"The trigger {one!r} of {owner!r} contains {other!r}, which would always be found first. Leave one of "
+                f"them out."
+            )
 
 
 class TriggerMatcher:
@@ -107,6 +108,14 @@ class TriggerMatcher:
         later = [text for text, first in zip(strings, at_start, strict=True) if not first]
         self._prefixes = {text[:n] for text in later for n in range(len(text))} | {b""}
         self._first = {t[:n] for t, first in zip(strings, at_start, strict=True) if first for n in range(len(t))}
+        #: The numbers of the strings, by string and by prefix.
+        self._numbers: dict[bytes, list[int]] = {}
+        self._begun: dict[bytes, list[int]] = {}
+        for i, text in enumerate(strings):
+            self._numbers.setdefault(text, []).append(i)
+            for n in range(1, len(text) + 1):
+                self._begun.setdefault(text[:n], []).append(i)
+        self._sizes = sorted({*map(len, strings)}, reverse=True)
         self.start: TriggerMatcher.Node = (b"", bool(self._first))
         self._steps: dict[tuple[TriggerMatcher.Node, int], tuple[TriggerMatcher.Node, int]] = {}
 
@@ -120,16 +129,18 @@ class TriggerMatcher:
     def _step(self, node: Node, byte: int) -> tuple[Node, int]:
         text, whole = node
         text += bytes([byte])
-        done = [
+        done = (
             i
-            for i, string in enumerate(self.strings)
-            if (whole and text == string if self.at_start[i] else text.endswith(string))
-        ]
+            for size in self._sizes
+            if size <= len(text)
+            for i in self._numbers.get(text[-size:], ())
+            if not self.at_start[i] or (whole and size == len(text))
+        )
         if whole and text in self._first:
             after = (text, True)
         else:
             after = (next(text[n:] for n in range(len(text) + 1) if text[n:] in self._prefixes), False)
-        return after, max(done, key=lambda i: len(self.strings[i]), default=-1)
+        return after, next(done, -1)
 
     def finds(self, node: Node, number: int, written: int) -> bool:
         """Whether the rest of a string, of which ``written`` bytes have come, is read with no other string before."""
@@ -145,12 +156,17 @@ class TriggerMatcher:
 
         The empty prefix counts, so every string that is looked for at all positions is in the result.
         """
+        fresh = [(i, 0) for i, first in enumerate(self.at_start) if not first or node == (b"", True)]
+        return self.begun(node) + fresh
+
+    def begun(self, node: Node) -> list[tuple[int, int]]:
+        """Of :meth:`rests` those whose prefix is not empty."""
         text, whole = node
         return [
             (i, len(text) - n)
-            for n in range(len(text) + 1)
-            for i, string in enumerate(self.strings)
-            if string.startswith(text[n:]) and (not self.at_start[i] or (whole and not n))
+            for n in range(len(text))
+            for i in self._begun.get(text[n:], ())
+            if not self.at_start[i] or (whole and not n)
         ]
 
 
@@ -189,30 +205,47 @@ class TokenTexts:
         """The ids of the tokens whose text is one of ``texts``."""
         return [token for text in texts for token in self.ids_of(text)]
 
-    def ending_with(self, text: bytes) -> NDArray[np.int32]:
-        """The ids of the tokens whose text ends with ``text``, in order."""
-        ends, flat = self.vocabulary.offsets[1:], self.vocabulary.flat_bytes
-        ids = (np.diff(self.vocabulary.offsets) >= len(text)).nonzero()[0]
+    def ending_with(self, text: bytes, among: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
+        """The ids of the tokens whose text ends with ``text``, in order; of ``among`` if it is given."""
+        offsets, flat = self.vocabulary.offsets, self.vocabulary.flat_bytes
+        ids = np.arange(self.vocabulary.size, dtype=np.int32) if among is None else among
+        ends = offsets.take(ids + 1)
+        kept = ends - offsets.take(ids) >= len(text)
         for back, byte in enumerate(reversed(text), 1):
-            ids = ids[flat.take(ends.take(ids) - back) == byte]
-        return ids.astype(np.int32)
+            ids, ends = ids[kept], ends[kept]
+            kept = flat.take(ends - back) == byte
+        return ids[kept]
 
-    def begun_in(self, needle: bytes, first_only: bool = False) -> NDArray[np.int32]:
-        """The ids of the tokens in whose text ``needle`` begins, in order: the text contains ``needle``, or ends with a
-        non-empty prefix of ``needle``. With ``first_only``, ``needle`` begins at the first byte of the text.
+    def begun_in(self, needles: Iterable[bytes], *, first_only: bool = False, whole: bool = False) -> NDArray[np.int32]:
+        """The ids of the tokens in whose text one of ``needles`` begins, in order: the text contains the needle, or
+        ends with a non-empty prefix of the needle.
+
+        Args:
+            needles: texts that are not empty.
+            first_only: whether the needle must begin at the first byte of the text.
+            whole: whether the text must contain the needle.
         """
         flat, offsets = self.vocabulary.flat_bytes, self.vocabulary.offsets
-        places = (flat == needle[0]).nonzero()[0]
-        tokens = offsets.searchsorted(places, "right") - 1
-        if first_only:
-            first = places == offsets.take(tokens)
-            places, tokens = places[first], tokens[first]
-        for at, byte in enumerate(needle[1 : self.longest], 1):
-            further = places + at
-            over = further >= offsets.take(tokens + 1)
-            kept = over | (flat.take(further, mode="clip") == byte)
-            places, tokens = places[kept], tokens[kept]
-        return distinct(tokens, self.vocabulary.size).astype(np.int32)
+        places_of: dict[int, NDArray[np.intp]] = {}
+        found = [np.empty(0, dtype=np.intp)]
+        for needle in needles:
+            if needle[0] not in places_of:
+                here = flat == needle[0]
+                if first_only:
+                    begins = np.zeros(len(flat) + 1, dtype=bool)
+                    begins[offsets] = True
+                    here &= begins[:-1]
+                places_of[needle[0]] = here.nonzero()[0]
+            places = places_of[needle[0]]
+            tokens = offsets.searchsorted(places, "right") - 1
+            for at, byte in enumerate(needle[1 : self.longest + 1], 1):
+                further = places + at
+                over = further >= offsets.take(tokens + 1)
+                same = flat.take(further, mode="clip") == byte
+                kept = same & ~over if whole else same | over
+                places, tokens = places[kept], tokens[kept]
+            found.append(tokens)
+        return distinct(np.concatenate(found), self.vocabulary.size).astype(np.int32)
 
     def spelling(self, text: bytes, owner: str) -> list[bytes]:
         """Per position of a text the longest token text there after which tokens can write the rest.

@@ -17,6 +17,7 @@ from logitloom.errors import OptionError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom_plugins.combinators import FinishWithin
 from logitloom_plugins.combinators.combination import Combination
+from logitloom_plugins.combinators.section_distances import Distances
 from logitloom_plugins.combinators.triggers import TriggerMatcher, token_texts
 from tests.cases import first
 from tests.core.automata.vocabularies import smollm2
@@ -386,11 +387,35 @@ def test_tokens_that_cross_the_border_of_a_section_are_those_that_can_be_read(
 
 
 @pytest.mark.parametrize("first_only", [False, True])
-@pytest.mark.parametrize("needle", [b" ", b" a", b") ", b"b7 c", b"aa", b"  a001 and more than the longest token"])
-def test_tokens_in_which_a_string_begins(needle: bytes, first_only: bool) -> None:
-    def begins(text: bytes) -> bool:
-        places = range(1 if first_only else len(text))
-        return any(text[n:].startswith(needle) or needle.startswith(text[n:]) for n in places if text[n:])
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    "needles",
+    [(b" ",), (b" a", b"b"), (b" a",), (b") ",), (b"b7 c",), (b"aa",), (b"  a001 and more than the longest token",)],
+)
+def test_tokens_in_which_a_string_begins(needles: tuple[bytes, ...], whole: bool, first_only: bool) -> None:
+    def begins(text: bytes, needle: bytes) -> bool:
+        rests = [text[n:] for n in range(1 if first_only else len(text)) if text[n:]]
+        return any(rest.startswith(needle) or (not whole and needle.startswith(rest)) for rest in rests)
 
-    expected = [token for token, text in enumerate(SPACED.token_bytes) if begins(text)]
-    assert token_texts(SPACED).begun_in(needle, first_only).tolist() == expected
+    expected = [token for token, text in enumerate(SPACED.token_bytes) if any(begins(text, each) for each in needles)]
+    assert token_texts(SPACED).begun_in(needles, first_only=first_only, whole=whole).tolist() == expected
+
+
+def test_strings_that_take_more_tokens_than_another_are_not_tried_from_each_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+    written = Distances._written
+
+    def counted(self: Distances, *at: Any) -> int:
+        tried.append(at[2])
+        return written(self, *at)
+
+    monkeypatch.setattr(Distances, "_written", counted)
+    triggers = [f"{first}{second}{third}" for first in "abc" for second in "7 ;" for third in "abc)"]
+    chain = processors.load(("after", {"trigger": triggers, "inner": ["regex", {"pattern": "7"}], "required": True}),
+                            tokenizer=SPACED)  # fmt: skip
+    made: Any = chain["after"].constraint(SPACED, SPACED.size)
+    assert made.least_tokens(made.start()) is not None
+    assert made.allowed_within(made.start(), 20).listed(SPACED.size).tolist()
+    assert len(tried) < 2 * len(triggers)
