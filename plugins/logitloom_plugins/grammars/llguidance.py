@@ -45,6 +45,7 @@ _UNLIMITED_LARK: Final = (
 )
 _LOCATION: Final = re.compile(r"^(?:at )?(\d+)\((\d+)\): (.*)$", re.DOTALL)
 _EXCERPT: Final = re.compile(r"\n +\d+ \| .*", re.DOTALL)
+_START_RULE: Final = re.compile(r"^[ \t]*[?!]?start\b[^:\n\"/]*:", re.MULTILINE)
 _DIRECTIVE: Final = re.compile(r"^\s*%llguidance\b", re.MULTILINE)
 #: What the engine tells of its own state and code after the reason of a failure.
 _INTERNALS: Final = re.compile("<state>|<backtrace>")
@@ -117,12 +118,17 @@ class LLGuidance:
         Raises:
             UnsupportedGrammar: with line, column, and the engine's own words.
         """
+        if start != "start" and _START_RULE.search(text):
+            raise UnsupportedGrammar(
+                f"The option start is {start!r}, but the grammar has a rule 'start', with which llguidance begins. "
+                f"Rename that rule, or leave the option out."
+            )
         whole = text if start == "start" else f"{text}\nstart: {start}"
         # The directive is appended, so that line numbers stay the same. A text with a directive of its own gets no
         # other directive.
         if not _DIRECTIVE.search(text):
             whole += '\n%llguidance {"no_forcing": true}'
-        grammar = self._checked(whole, text, max_items)
+        grammar = self._checked(whole, text, start, max_items)
         return LLGuidanceGrammar(grammar, max_items, unlimited=_UNLIMITED_LARK)
 
     def context_free(self, grammar: ContextFreeGrammar, *, max_items: int = 50_000) -> LLGuidanceGrammar:
@@ -130,26 +136,26 @@ class LLGuidance:
         text = f'{to_lark(lexed(grammar))}\n%llguidance {{"no_forcing": true}}'
         return LLGuidanceGrammar(llguidance.LLMatcher.grammar_from_lark(text), max_items, grammar)
 
-    def _checked(self, whole: str, text: str, max_items: int) -> str:
+    def _checked(self, whole: str, text: str, start: str, max_items: int) -> str:
         """The engine's grammar of a Lark text.
 
         Args:
             whole: the text for the engine.
             text: the beginning of ``whole``, which the user has written.
+            start: the rule that a whole text follows.
             max_items: the most items of the parser in one step.
         """
         grammar: str = llguidance.LLMatcher.grammar_from_lark(whole)
         wrong = llguidance.LLMatcher.validate_grammar(grammar, limits=_limits(max_items)).strip()
         if wrong.startswith("WARNING"):
             raise UnsupportedGrammar(f"{_NAME} would not enforce all of the grammar: {wrong}")
+        if wrong.startswith("no start rule") or f'unknown name: "{start}"' in wrong.partition("\n")[0]:
+            raise UnsupportedGrammar(
+                f"The grammar has no rule {start!r} to start from. Name the rule of the whole text 'start', or give "
+                f"its name as the option start."
+            )
         if wrong:
-            located = _LOCATION.match(wrong)
-            if located is None:
-                raise UnsupportedGrammar(f"{_NAME} refuses the grammar: {_sentence(wrong)}")
-            line, column, reason = int(located[1]), int(located[2]), _EXCERPT.sub("", located[3])
-            # An error at the end of the text is reported in the line behind the end, or in a line that was appended.
-            line = min(line, text.count("\n") + 1)
-            raise refusal_at(text, line, column, f"{_NAME} says: {_sentence(reason)}")
+            raise _located(wrong, text) or UnsupportedGrammar(f"{_NAME} refuses the grammar: {_sentence(wrong)}")
         return grammar
 
 
@@ -195,6 +201,16 @@ def _limits(max_items: int) -> Any:
         max_items_in_row=max(2_000, max_items // 25),
         step_lexer_fuel=max(200_000, 4 * max_items),
     )
+
+
+def _located(wrong: str, text: str) -> UnsupportedGrammar | None:
+    """The engine's message about a place of a Lark text; ``None`` if the message names no place."""
+    located = _LOCATION.match(wrong)
+    if located is None:
+        return None
+    line, column, reason = int(located[1]), int(located[2]), _EXCERPT.sub("", located[3])
+    # An error at the end of the text is reported in the line behind the end, or in a line that was appended.
+    return refusal_at(text, min(line, text.count("\n") + 1), column, f"{_NAME} says: {_sentence(reason)}")
 
 
 def _sentence(text: str) -> str:
@@ -369,6 +385,8 @@ class _LLGuidanceConstraint(MatcherConstraint):
         said = matcher.get_error() if matcher.is_error() else ""
         if not said or said.startswith("NoExtension"):
             return None
+        if self._read.unlimited == _UNLIMITED_LARK and (located := _located(said, self._grammar)):
+            return located
         reason = f"{_NAME} cannot run the grammar: {_sentence(_INTERNALS.split(said, 1)[0])}"
         if "TooComplex" not in said:
             return UnsupportedGrammar(f"{reason} Write fewer rules, or use another engine.")

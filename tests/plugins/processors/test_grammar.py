@@ -251,7 +251,9 @@ def test_errors_have_line_column_and_a_caret(text: str, line: int, column: int, 
         ({"grammar": 'root ::= "a"', "engine": "llguidanze"}, UnknownPlugin, "Did you mean 'llguidance'"),
         ({"grammar": 'root ::= "a" root'}, UnsupportedGrammar, "is endless"),
         ({"grammar": 'root ::= "a"', "start": "top"}, UnsupportedGrammar, "no rule 'top'"),
-        ({"grammar": 'x: "a"', "engine": "llguidance"}, UnsupportedGrammar, "start"),
+        ({"grammar": 'x: "a"', "engine": "llguidance"}, UnsupportedGrammar, "no rule 'start' to start from"),
+        ({"grammar": 'x: "a"', "start": "top"}, UnsupportedGrammar, "no rule 'top' to start from"),
+        ({"grammar": 'start: x\nx: "a"', "start": "x"}, UnsupportedGrammar, "start is 'x', but .* Rename that rule"),
         ({"grammar": 'root ::= "aaaaaaaaaaa"', "max_size": 10}, OptionError, "max_size is 10"),
         ({"grammar": 'start: "a"', "engine": "xgrammar"}, UnsupportedGrammar, "no lexer"),
     ],
@@ -271,6 +273,17 @@ def test_a_grammar_that_no_token_can_begin_is_an_error(brackets: Any) -> None:
     words = Vocabulary([b"a", b""], eos=[1])
     with pytest.raises(UnsupportedGrammar, match="No token of vocabulary can begin"):
         processors.load(("grammar", {"grammar": 'root ::= "x"', "engine": brackets[1]["engine"]}), tokenizer=words)
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("text", ["start: x\nx: <tool>", "start: x\nx: <[9999]>"])
+def test_tokens_that_the_vocabulary_does_not_have_are_named_with_their_place(text: str) -> None:
+    pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+    processor = processors.load(("grammar", {"grammar": text}))["grammar"]
+    with pytest.raises(UnsupportedGrammar, match=r"special token|oken range") as error:
+        processor.constraint(WORDS, WIDTH)
+    assert (error.value.line, error.value.column) == (2, 4)
+    assert str(error.value).endswith("\n    " + text.split("\n")[1] + "\n       ^")
 
 
 @pytest.mark.extras
