@@ -44,6 +44,7 @@ class Intersection(LiftedAutomaton):
         lifts = all(type(one) in (TokenAutomaton, LiftedAutomaton) for one in constraints)
         if lifts and both.completing is not None and token_texts(first.vocabulary).every_byte:
             self._completing = cast(LiftedAutomaton, constraints[both.completing])
+        self._alphabet = both.completion_alphabet
         self.restricts = any(one.restricts for one in constraints)
         self.ends_texts = any(one.ends_texts for one in constraints)
         self._without_text = textless_ids(self.vocabulary, self.vocab_size)
@@ -74,7 +75,8 @@ class Intersection(LiftedAutomaton):
         if self._completing is None:
             return super().least_after(state)
         parts = _states(state)
-        ids, least = self._completing.completions_after(parts[self.constraints.index(self._completing)])
+        part = parts[self.constraints.index(self._completing)]
+        ids, least = self._completing.completions_after(part, self._alphabet)
         for one, part in zip(self.constraints, parts, strict=True):
             if one is not self._completing:
                 kept = one.allowed(part).mask(self.vocab_size).take(ids)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from logitloom import Context, processors
+from logitloom import Context, Vocabulary, processors
 from logitloom.constraints import Constraint
 from tests.core.automata.vocabularies import tekken
 
@@ -75,3 +77,35 @@ def test_texts_satisfy_each_constraint_and_end_within_the_limit(name: str) -> No
             reached = read(constraint, tokens)
             assert reached is not None, words.decode(tokens)
             assert constraint.may_end(reached), words.decode(tokens)
+
+
+@pytest.mark.parametrize("pattern", ["[abc]{3,6}", "(?:[abc]1){2,3}c?", "(?:ab|a1|c){2,}"])
+@pytest.mark.parametrize("phrases", [["ba", "1a"], ["ca"], ["cb", "a1b", "cc"]])
+def test_phrases_that_end_with_the_preferred_byte_of_a_pattern_leave_texts_that_end(
+    pattern: str, phrases: list[str]
+) -> None:
+    """Compared with all sequences of at most four tokens."""
+    pieces = [b"a", b"b", b"c", b"1", b"ab", b"ba1", b"cb", b"a1c"]
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)], *(p for p in pieces if len(p) > 1)], eos=[0])
+    inner = [["regex", {"pattern": pattern}], ["bad_words", {"phrases": phrases}]]
+    chain = processors.load(("all_of", {"inner": inner}), tokenizer=words)
+    ids = [words.token_bytes.index(piece) for piece in pieces]
+    finished = set()
+    for count in range(5):
+        for tokens in itertools.product(ids, repeat=count):
+            text = b"".join(words.token_bytes[token] for token in tokens).decode()
+            if re.fullmatch(pattern, text) and not any(phrase in text for phrase in phrases):
+                finished.add(tokens)
+    begun = {tokens[:size] for tokens in finished for size in range(len(tokens) + 1)}
+    blank = np.zeros((1, words.size), dtype=np.float32)
+    for limit in (None, 5):
+        context = Context.start(blank, vocabulary=words).with_fields(max_new_tokens=limit)
+        reached: list[tuple[Any, Context, tuple[int, ...]]] = [(chain.init_state(context), context, ())]
+        for state, now, tokens in reached:
+            logits, after = chain.process(blank.copy(), state, now)
+            allowed = np.isfinite(logits[0]).nonzero()[0].tolist()
+            further = [token for token in ids if (*tokens, token) in begun]
+            assert (0 in allowed) == (tokens in finished)
+            assert set(allowed) - {0} <= set(further) if limit else set(allowed) - {0} >= set(further)
+            assert allowed
+            reached += [(after, context.accept([[token]]), (*tokens, token)) for token in further if token in allowed]

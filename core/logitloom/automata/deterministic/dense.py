@@ -35,6 +35,7 @@ class DenseAutomaton(ByteAutomaton):
         closing: ``[states] bool``, whether the text must end at a token border in the state.
         hold: ``[states] int32``, the number of bytes at the end of the text that do not belong to it (in closing
             states) or may not belong to it (in other states).
+        completing: the bytes of which completions are made; default: all.
 
     Example:
         >>> from logitloom.automata import compile_pattern
@@ -45,9 +46,13 @@ class DenseAutomaton(ByteAutomaton):
     """
 
     def __init__(
-        self, dfa: Dfa, closing: NDArray[np.bool_] | None = None, hold: NDArray[np.int32] | None = None
+        self,
+        dfa: Dfa,
+        closing: NDArray[np.bool_] | None = None,
+        hold: NDArray[np.int32] | None = None,
+        completing: Sequence[int] = _EVERY_BYTE,
     ) -> None:
-        self.dfa = dfa
+        self.dfa, self.completing = dfa, completing
         self.closing = np.zeros(dfa.states, dtype=bool) if closing is None else closing
         self.hold = hold
 
@@ -82,6 +87,11 @@ class DenseAutomaton(ByteAutomaton):
             number = self.dfa.row_list(number)[self._columns[toward[number]]]
         return bytes(text)
 
+    def completed_with(self, used: frozenset[int]) -> DenseAutomaton | None:
+        """The same automaton with completions that are made of some bytes; ``None`` if a state has none of them."""
+        found = DenseAutomaton(self.dfa, self.closing, self.hold, sorted(used))
+        return None if found.completion_bytes() is None else found
+
     def completion_bytes(self) -> frozenset[int] | None:
         """The first bytes of the completions of all states: the rest of a completion is that of another state."""
         left, toward = self.shortest
@@ -104,7 +114,7 @@ class DenseAutomaton(ByteAutomaton):
     @cached_property
     def shortest(self) -> tuple[list[int], list[int]]:
         """Per state the bytes of a shortest text to the end, -1 if there is none, and the first byte of that text."""
-        read = preferred_bytes(self.dfa.byte_class)
+        read = preferred_bytes(self.dfa.byte_class, self.completing)
         table = self.dfa.next[:, self.dfa.byte_class.take(read)]
         left = steps_to(table, self.dfa.accepting | self.closing)
         return left.tolist(), read.take(first_steps(table, left)).tolist()

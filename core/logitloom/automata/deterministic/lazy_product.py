@@ -131,6 +131,8 @@ class IntersectedAutomaton(_LazyProduct):
 
     #: The index of an automaton whose completions complete every tuple of states; ``None`` if none is known.
     completing: int | None
+    #: The bytes of which these completions are made, if the automaton by itself has others.
+    completion_alphabet: frozenset[int] | None = None
 
     def __init__(self, automata: Sequence[ByteAutomaton], subject: str = "automata of this intersection") -> None:
         super().__init__(automata)
@@ -146,9 +148,7 @@ class IntersectedAutomaton(_LazyProduct):
         #: Whether the whole product was searched, or is too large for it.
         self._searched = self._too_large = False
         start = tuple(automaton.start() for automaton in automata)
-        self.completing = None
-        if not self._counts_tokens and self._texts.common(start):
-            self.completing = self._completing_one()
+        self.completing = None if self._counts_tokens else self._completing_one()
         if self._counts_tokens or not (self.completing is not None or self._decided(start)):
             self._search(_MOST_STEPS)
 
@@ -202,12 +202,23 @@ class IntersectedAutomaton(_LazyProduct):
         return None if bound is None else lambda state: bound(_parts(state)[number])
 
     def _completing_one(self) -> int | None:
-        """The number of the automaton whose completions all others read, if all others accept in every state."""
+        """The number of the automaton whose completions all others read, if all others accept in every state.
+
+        The completions of a whole table are made of the bytes that the others always read, if they have others.
+        """
         read = [automaton.always_read() for automaton in self.automata]
         narrow = [number for number, every in enumerate(read) if every is None] or [0]
-        used = self.automata[narrow[0]].completion_bytes()
-        if len(narrow) > 1 or used is None or not all(used <= every for every in read if every is not None):
+        one = self.automata[narrow[0]]
+        used = one.completion_bytes()
+        if len(narrow) > 1 or used is None:
             return None
+        every = frozenset.intersection(*[known for known in read if known is not None])
+        if not used <= every:
+            other = one.completed_with(every) if every and type(one) is DenseAutomaton else None
+            if other is None:
+                return None
+            self.completion_alphabet = every
+            self.automata = (*self.automata[: narrow[0]], other, *self.automata[narrow[0] + 1 :])
         return narrow[0]
 
     def _decided(self, states: States) -> bool | None:

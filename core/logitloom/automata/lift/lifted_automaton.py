@@ -231,8 +231,16 @@ class LiftedAutomaton(Constraint):
         allowed = (by_id >= 0).nonzero()[0]
         return allowed.astype(np.int32), by_id.take(allowed)
 
-    def completions_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """As :meth:`least_after`; the numbers count the tokens of the automaton's completions."""
+    def completions_after(
+        self, state: State, among: frozenset[int] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """As :meth:`least_after`; the numbers count the tokens of the automaton's completions.
+
+        Args:
+            state: the state.
+            among: the bytes of which completions are made; only for automata with a whole table.
+        """
+        assert among is None
         return self.least_after(state)
 
     def allowed_within(self, state: State, most: int) -> TokenSet | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Iterable
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -130,6 +131,7 @@ class TokenAutomaton(LiftedAutomaton):
         np.logical_or(dfa.accepting, self.closing, out=self.accepting[:-2])
         self.accepting[-2] = True
         self._expensive_rows = 0.0
+        self._of_completions_among: dict[frozenset[int], NDArray[np.int32]] = {}
         #: The cost of all compiled walks so far, in nodes; ``None`` as long as there are no compiled kernels.
         self._visited_nodes: int | None = None
         if tables is not None:
@@ -327,9 +329,17 @@ class TokenAutomaton(LiftedAutomaton):
         least = self._least  # comes first, because it may compute the tables
         return self._after(state, least)
 
-    def completions_after(self, state: State) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def completions_after(
+        self, state: State, among: frozenset[int] | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """As :meth:`least_after`; the numbers count the tokens of shortest texts, which are the completions."""
-        return self._after(state, self._of_completions)
+        if among is None:
+            return self._after(state, self._of_completions)
+        if among not in self._of_completions_among:
+            steps, read = self._steps_of(among)
+            least = self._tokens_of_texts(steps, read, steps_to(steps, self.accepting[: self.dfa.states]))
+            self._of_completions_among[among] = least
+        return self._after(state, self._of_completions_among[among])
 
     def _after(self, state: State, least: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The allowed ids, and after each the entry of ``least`` for its state."""
@@ -361,7 +371,11 @@ class TokenAutomaton(LiftedAutomaton):
     @cached_property
     def _single_steps(self) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """The next states after tokens of one byte, a column per byte class that has one, and a byte of each class."""
-        read = preferred_bytes(self.dfa.byte_class, np.flatnonzero(self._trie.single >= 0).tolist())
+        return self._steps_of(range(256))
+
+    def _steps_of(self, used: Iterable[int]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """The same for tokens of some bytes."""
+        read = preferred_bytes(self.dfa.byte_class, [byte for byte in used if self._trie.single[byte] >= 0])
         steps = self.dfa.next[:, self.dfa.byte_class[read]]
         steps[self.closing] = DEAD
         return steps, read
@@ -380,7 +394,13 @@ class TokenAutomaton(LiftedAutomaton):
     @cached_property
     def _of_completions(self) -> NDArray[np.int32]:
         """``[states] int32``: the tokens that write a shortest text, ``UNKNOWN`` where tokens write none."""
-        least = tokens_of_shortest_texts(self._trie, *self._single_steps, self._by_bytes)
+        return self._tokens_of_texts(*self._single_steps, self._by_bytes)
+
+    def _tokens_of_texts(
+        self, steps: NDArray[np.int32], read: NDArray[np.uint8], by_bytes: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """``[states] int32``: the tokens that write a shortest text of some bytes, ``UNKNOWN`` where none do."""
+        least = tokens_of_shortest_texts(self._trie, steps, read, by_bytes)
         least[least < 0] = UNKNOWN
         return least
 

@@ -190,12 +190,16 @@ def reachable(automaton: IntersectedAutomaton, most: int = 400) -> list[tuple[St
     [
         (["<"], r"[\s\S]{2,30}", True, True),
         (["<"], r"\S(?:[\s\S]{0,20}\S)?", True, True),
-        # Shortest texts are made of "a". If it is banned, the search finds other texts.
-        (["a"], r"[\s\S]{2,30}", False, False),
+        # Shortest texts are made of "a". If it is banned, a whole table has other texts, or the search finds some.
+        (["a"], r"[\s\S]{2,30}", True, False),
         (["é"], r"[\s\S]{2,30}", True, False),
         (["<b", "b>"], r"(?:1{30}|a)*<?", True, True),
         (["<>"], r"(?:1{30}|a)*<>?", True, False),
         (["<>"], r"(?:a{2}<>)?b", False, False),
+        (["ba", "1"], r"[abé]{2,9}", True, False),
+        (["ba", "é"], r"[abé]{2,9}", False, False),
+        (["ba", "bb"], r"(?:[ab]1){2,9}", False, False),
+        (["ba", "1b"], r"(?:[a-c]1){2,9}[^a]", True, False),
     ],
 )
 @pytest.mark.parametrize("whole", [True, False], ids=["whole table", "lazy"])
