@@ -142,8 +142,8 @@ class Grammar(LimitedProcessor):
         rules = pruned(parse_gbnf(text, start=start))
         if rules.rules[start] == RuleChoice(()):
             raise UnsupportedGrammar(
-                f"No text follows the rule {start!r}: each of its alternatives is endless. Give the recursion an "
-                f"alternative that ends."
+                f"No text follows the rule {start!r}: each of its alternatives is endless, or has an empty character "
+                f"class. Give the rule an alternative that ends."
             )
         table = self._table(rules)
         if table is not None:
