@@ -212,7 +212,7 @@ class IntersectedAutomaton(_LazyProduct):
         used = one.completion_bytes()
         if len(narrow) > 1 or used is None:
             return None
-        every = frozenset.intersection(*[known for known in read if known is not None])
+        every = frozenset(range(256)).intersection(*[known for known in read if known is not None])
         if not used <= every:
             other = one.completed_with(every) if every and type(one) is DenseAutomaton else None
             if other is None:

@@ -98,6 +98,11 @@ def test_whole_automata_stay_whole() -> None:
     assert isinstance(intersection(literal("a"), compile_pattern(".")), Dfa)
 
 
+def test_an_intersection_of_one_automaton_is_that_automaton() -> None:
+    one = DenseAutomaton(compile_pattern("[a-z]{2,}1?"))
+    assert accepted(intersection(one)) == {text for text in TEXTS if re.fullmatch("[a-z]{2,}1?", text)} != set()
+
+
 LOG = r".{0,100} Darwin/\d.{0,100}\((?:Mac|iPad).{0,100}"
 
 
