@@ -129,10 +129,40 @@ class Vocabulary:
         holding = self.offsets.searchsorted(which.nonzero()[0], "right") - 1
         return holding[np.diff(holding, prepend=-1) > 0].astype(np.int32)
 
-    def tokens_holding(self, text: bytes) -> NDArray[np.int32]:
-        """``[n] int32``: the tokens whose bytes contain a text, which is not empty, in ascending order."""
-        ids = self.tokens_with(self.flat_bytes == text[0])
-        return ids if len(text) == 1 else ids[[text in self.token_bytes[token] for token in ids.tolist()]]
+    def tokens_holding(self, texts: Iterable[bytes]) -> tuple[NDArray[np.int32], set[bytes]]:
+        """The tokens whose bytes contain one of several texts, and the texts that tokens contain.
+
+        The bytes of all tokens are read once for each length of a text, however many texts there are.
+
+        Args:
+            texts: the texts, none of them empty.
+
+        Returns:
+            ``[n] int32``, in ascending order; and some of the texts.
+
+        Example:
+            >>> words = Vocabulary([b"", b"stop", b"top", b"t", b"pot"], eos=[0])
+            >>> ids, held = words.tokens_holding([b"op", b"top", b"tp"])
+            >>> ids.tolist(), sorted(held)
+            ([1, 2], [b'op', b'top'])
+        """
+        flat, every = self.flat_bytes, self.flat_bytes.tobytes()
+        by_size: dict[int, set[bytes]] = {}
+        for text in texts:
+            by_size.setdefault(len(text), set()).add(text)
+        found, held = np.zeros(self.size, dtype=np.bool_), set[bytes]()
+        for size, some in by_size.items():
+            # Most places are ruled out by two bytes.
+            second, count = min(1, size - 1), max(len(flat) - size + 1, 0)
+            begins = np.zeros((256, 256), dtype=np.bool_)
+            begins[[text[0] for text in some], [text[second] for text in some]] = True
+            places = begins[flat[:count], flat[second : second + count]].nonzero()[0].tolist()
+            at = np.array([place for place in places if every[place : place + size] in some], dtype=np.int64)
+            token = self.offsets.searchsorted(at, "right") - 1
+            inside = at + size <= self.offsets[token + 1]
+            found[token[inside]] = True
+            held.update(every[place : place + size] for place in at[inside].tolist())
+        return found.nonzero()[0].astype(np.int32), held
 
     @cached_property
     def writes_every_byte(self) -> bool:

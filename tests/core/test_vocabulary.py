@@ -51,6 +51,15 @@ def test_fingerprints_tell_special_ids_apart():
     assert len(prints) == 4
 
 
+@given(st.lists(st.binary(max_size=6), min_size=1), st.lists(st.binary(min_size=1, max_size=4)))
+def test_tokens_that_hold_a_text_are_found_as_one_by_one(table, texts):
+    words = Vocabulary([*table, b"a"])
+    texts += [text[1:] for text in table if len(text) > 1]
+    ids, held = words.tokens_holding(texts)
+    assert ids.tolist() == [n for n, token in enumerate(words.token_bytes) if any(text in token for text in texts)]
+    assert held == {text for text in texts if any(text in token for token in words.token_bytes)}
+
+
 def test_special_ids_have_no_bytes_and_ends_are_special():
     vocabulary = Vocabulary([b"a", b"<s>", b"</s>"], eos=[2, 2], special=[1], special_text={2: "</s>"})
     assert vocabulary.token_bytes == (b"a", b"", b"")

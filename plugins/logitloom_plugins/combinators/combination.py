@@ -657,7 +657,7 @@ def _anywhere(part: SectionAutomaton) -> tuple[bytes, ...]:
 @kept_with_vocabulary
 def _holding(vocabulary: Vocabulary, strings: tuple[bytes, ...]) -> NDArray[np.int32]:
     """The tokens that contain one of several strings."""
-    return token_texts(vocabulary).begun_in(strings, whole=True)
+    return vocabulary.tokens_holding(strings)[0]
 
 
 @kept_with_vocabulary
@@ -693,7 +693,7 @@ def _together(ids: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
 @kept_with_vocabulary
 def _begun(vocabulary: Vocabulary, strings: tuple[bytes, ...], first_only: bool) -> NDArray[np.int32]:
     """The tokens in which one of several strings begins (with ``first_only`` at their first byte)."""
-    return token_texts(vocabulary).begun_in(strings, first_only=first_only)
+    return token_texts(vocabulary).begun_in(strings, first_only)
 
 
 @kept_with_vocabulary

@@ -216,14 +216,13 @@ class TokenTexts:
             kept = flat.take(ends - back) == byte
         return ids[kept]
 
-    def begun_in(self, needles: Iterable[bytes], *, first_only: bool = False, whole: bool = False) -> NDArray[np.int32]:
+    def begun_in(self, needles: Iterable[bytes], first_only: bool = False) -> NDArray[np.int32]:
         """The ids of the tokens in whose text one of ``needles`` begins, in order: the text contains the needle, or
         ends with a non-empty prefix of the needle.
 
         Args:
             needles: texts that are not empty.
             first_only: whether the needle must begin at the first byte of the text.
-            whole: whether the text must contain the needle.
         """
         flat, offsets = self.vocabulary.flat_bytes, self.vocabulary.offsets
         places_of: dict[int, NDArray[np.intp]] = {}
@@ -238,11 +237,10 @@ class TokenTexts:
                 places_of[needle[0]] = here.nonzero()[0]
             places = places_of[needle[0]]
             tokens = offsets.searchsorted(places, "right") - 1
-            for at, byte in enumerate(needle[1 : self.longest + 1], 1):
+            for at, byte in enumerate(needle[1 : self.longest], 1):
                 further = places + at
                 over = further >= offsets.take(tokens + 1)
-                same = flat.take(further, mode="clip") == byte
-                kept = same & ~over if whole else same | over
+                kept = over | (flat.take(further, mode="clip") == byte)
                 places, tokens = places[kept], tokens[kept]
             found.append(tokens)
         return distinct(np.concatenate(found), self.vocabulary.size).astype(np.int32)

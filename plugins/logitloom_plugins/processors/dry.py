@@ -317,10 +317,11 @@ def _holding(vocabulary: Vocabulary, texts: tuple[str, ...]) -> tuple[NDArray[np
     """The tokens that contain one of several texts, special tokens in their names; and the texts of several bytes that
     no token contains.
     """
-    names = {token: name for token, name in vocabulary.special_text.items() if token in vocabulary.special}
-    held = [
-        np.append(vocabulary.tokens_holding(text.encode()), [token for token, name in names.items() if text in name])
-        for text in texts
-    ]
-    lost = [text for text, ids in zip(texts, held, strict=True) if not len(ids) and len(text.encode()) > 1]
-    return np.concatenate([*held, np.zeros(0, np.int32)]).astype(np.int32), tuple(lost)
+    sought = [text.encode() for text in texts]
+    names = {token: name for token, name in vocabulary.special_text.items() if token in vocabulary.special and name}
+    ids, held = vocabulary.tokens_holding(sought)
+    if names:
+        named, in_names = Vocabulary([name.encode() for name in names.values()]).tokens_holding(sought)
+        ids, held = np.append(ids, np.fromiter(names, dtype=np.int32)[named]), held | in_names
+    lost = (text for text, each in zip(texts, sought, strict=True) if len(each) > 1 and each not in held)
+    return ids, tuple(lost)

@@ -387,18 +387,17 @@ def test_tokens_that_cross_the_border_of_a_section_are_those_that_can_be_read(
 
 
 @pytest.mark.parametrize("first_only", [False, True])
-@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
     "needles",
     [(b" ",), (b" a", b"b"), (b" a",), (b") ",), (b"b7 c",), (b"aa",), (b"  a001 and more than the longest token",)],
 )
-def test_tokens_in_which_a_string_begins(needles: tuple[bytes, ...], whole: bool, first_only: bool) -> None:
+def test_tokens_in_which_a_string_begins(needles: tuple[bytes, ...], first_only: bool) -> None:
     def begins(text: bytes, needle: bytes) -> bool:
         rests = [text[n:] for n in range(1 if first_only else len(text)) if text[n:]]
-        return any(rest.startswith(needle) or (not whole and needle.startswith(rest)) for rest in rests)
+        return any(rest.startswith(needle) or needle.startswith(rest) for rest in rests)
 
     expected = [token for token, text in enumerate(SPACED.token_bytes) if any(begins(text, each) for each in needles)]
-    assert token_texts(SPACED).begun_in(needles, first_only=first_only, whole=whole).tolist() == expected
+    assert token_texts(SPACED).begun_in(needles, first_only).tolist() == expected
 
 
 def test_strings_that_take_more_tokens_than_another_are_not_tried_from_each_node(

@@ -135,13 +135,13 @@ def test_dry_warns_of_breakers_that_no_token_contains() -> None:
 
 def test_dry_looks_for_breakers_once_in_a_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     words = Vocabulary([b"a", b"b:", b'":', b"\n", b"<|user|>"], special=[4], special_text={4: "<|:|>"})
-    read, asked = Vocabulary.tokens_holding, list[bytes]()
-    monkeypatch.setattr(Vocabulary, "tokens_holding", lambda words, text: asked.append(text) or read(words, text))
+    read, asked = Vocabulary.tokens_holding, list[list[bytes]]()
+    monkeypatch.setattr(Vocabulary, "tokens_holding", lambda words, texts: asked.append(texts) or read(words, texts))
     for width in (5, 7, 5):
         chain = processors.load(("dry", {"breakers": [":", "b:"]}), tokenizer=words)
         chain.init_state(Context.start(np.zeros((1, width), np.float32), prompt=[[0]], max_length=4, vocabulary=words))
-    assert asked == [b":", b"b:"]
-    assert words.tokens_holding(b":").tolist() == [1, 2]
+    assert asked == [[b":", b"b:"]] * 2  # in the texts of the tokens, and in the names of the special ones
+    assert words.tokens_holding([b":"])[0].tolist() == [1, 2]
 
 
 def test_dry_keeps_the_harshest_penalty_finite(backend: Backend) -> None:
