@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from logitloom import Array, Context, HostTable
 from logitloom_plugins.occurrences import Recent, recent, slide
@@ -13,26 +14,34 @@ __all__ = ["Sequences"]
 
 
 class Sequences:
-    """Tables for some sequences of ids.
+    """Tables for some sequences of ids. Sequences of one length are compared together.
 
     Args:
         sequences: at least one id each.
+
+    Attributes:
+        order: ``[sequences]``: the sequences sorted by their length, as numbers of the given ones; the order in which
+            the other members name them.
+        last: ``[sequences] int32``: the last id of each.
+        ends: ``last`` as a table.
     """
 
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
-        self.window = max((len(sequence) for sequence in sequences), default=1) - 1
-        prefixes = np.full((len(sequences), self.window), -2, dtype=np.int32)
-        for row, sequence in zip(prefixes, sequences, strict=True):
-            row[self.window - len(sequence) + 1 :] = sequence[:-1]
-        #: The ids before the last id of each sequence, right-aligned; -2 stands for any id.
-        self.prefixes = HostTable(prefixes)
-        self.last = np.asarray([sequence[-1] for sequence in sequences], dtype=np.int32)
+        sizes = np.fromiter(map(len, sequences), dtype=np.int64)
+        self.order: NDArray[np.int64] = np.argsort(sizes, kind="stable")
+        self.last = np.asarray([sequences[n][-1] for n in self.order.tolist()], dtype=np.int32)
         self.ends = HostTable(self.last)
+        self.window = int(sizes.max(initial=1)) - 1
+        #: Per length the ids before the last ids, ``[length - 1, sequences of the length]``.
+        self._before = [
+            HostTable(np.asarray([sequences[n][:-1] for n in np.flatnonzero(sizes == size)], dtype=np.int32).T)
+            for size in np.unique(sizes)
+        ]
 
     def start(self, context: Context) -> Recent:
         """The last tokens of each row, as state, at the start."""
-        self.prefixes.on(context.backend)
-        self.ends.on(context.backend)
+        for table in (self.ends, *self._before):
+            table.on(context.backend)
         if not self.window:
             return Recent(context.backend.asarray(np.zeros((context.batch, 0), dtype=np.int32)))
         return recent(context, True, self.window)
@@ -43,6 +52,10 @@ class Sequences:
 
     def completed(self, state: Recent, context: Context) -> Array:
         """``[rows, sequences]`` bool: whether a row stands before the last id of a sequence."""
-        xp, prefixes = context.backend.xp, self.prefixes.on(context.backend)
-        same = (state.tokens[:, None, :] == prefixes[None, :, :]) | (prefixes == -2)[None, :, :]
-        return xp.all(same, axis=-1)
+        backend, xp = context.backend, context.backend.xp
+        recently, found = xp.permute_dims(state.tokens, (1, 0)), []
+        for table in self._before:
+            before = table.on(backend)
+            written = recently[self.window - before.shape[0] :]
+            found.append(xp.all(written[:, :, None] == before[:, None, :], axis=0))
+        return xp.concat(found, axis=1) if len(found) > 1 else found[0]

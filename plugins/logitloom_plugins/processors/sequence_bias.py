@@ -69,15 +69,21 @@ class SequenceBias(Processor):
         return Sequences(self.sequences)
 
     @cached_property
-    def _weights(self) -> tuple[HostTable, HostTable, HostTable]:
-        """The distinct last ids ``[1, n]``, and per sequence and last id the bias and whether it forbids."""
-        last, column = np.unique(self._tables.last, return_inverse=True)
-        biases = np.asarray(self.biases, dtype=np.float32)
-        added = np.zeros((len(biases), len(last)), dtype=np.float32)
-        added[np.arange(len(biases)), column] = np.where(np.isfinite(biases), biases, 0.0)
-        forbids = np.zeros_like(added)
-        forbids[np.arange(len(biases)), column] = biases == NEG_INF
-        return HostTable(last[None, :].astype(np.int32)), HostTable(added), HostTable(forbids)
+    def _biases(self) -> HostTable:
+        """``[1, sequences] float32``, in the order of the tables."""
+        return HostTable(np.asarray(self.biases, dtype=np.float32)[None, self._tables.order])
+
+    @cached_property
+    def _endings(self) -> tuple[HostTable, list[HostTable]]:
+        """The distinct last ids, ``[1, n] int32``, sorted by how many sequences end with them; and for each such number
+        the sequences that end with its ids, ``[ids, number] int32``.
+        """
+        last, column, counts = np.unique(self._tables.last, return_inverse=True, return_counts=True)
+        groups = [counts == number for number in np.unique(counts)]
+        by_last = np.argsort(column, kind="stable")
+        ids = np.concatenate([last[group] for group in groups])[None, :]
+        ending = [by_last[group.repeat(counts)].reshape(group.sum(), -1) for group in groups]
+        return HostTable(ids.astype(np.int32)), [HostTable(table.astype(np.int32)) for table in ending]
 
     def init_state(self, context: Context) -> Recent:
         """The end of the prompt.
@@ -86,7 +92,8 @@ class SequenceBias(Processor):
             OptionError: if an id lies outside the logits.
         """
         check_ids([i for s in self.sequences for i in s], context.vocab_size, "sequences", "sequence_bias")
-        for table in self._weights:
+        ids, groups = self._endings
+        for table in (self._biases, ids, *groups):
             table.on(context.backend)
         return self._tables.start(context)
 
@@ -98,9 +105,12 @@ class SequenceBias(Processor):
         """A comparison per sequence and row, and a store per last id."""
         backend, xp = context.backend, context.backend.xp
         state = self._tables.advance(state, context)
-        completed = backend.cast(self._tables.completed(state, context), "float32")
-        last, added, forbids = (table.on(backend) for table in self._weights)
-        index = xp.broadcast_to(last, (logits.shape[0], last.shape[1]))
-        entries = backend.at_least_float32(backend.gather(logits, index)) + xp.matmul(completed, added)
-        entries = backend.masked_fill(entries, xp.matmul(completed, forbids) > 0, NEG_INF)
+        added = xp.where(self._tables.completed(state, context), self._biases.on(backend), 0.0)
+        ids, groups = self._endings
+        sums = []
+        for group in (table.on(backend) for table in groups):
+            of_group = xp.take(added, xp.reshape(group, (-1,)), axis=1)
+            sums.append(xp.sum(xp.reshape(of_group, (-1, *group.shape)), axis=-1))
+        index = xp.broadcast_to(ids.on(backend), (logits.shape[0], ids.host.shape[1]))
+        entries = backend.at_least_float32(backend.gather(logits, index)) + xp.concat(sums, axis=1)
         return backend.write_at(logits, index, in_dtype_of(logits, backend, entries), context.donate), state

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Context, load_backend, processors
+from logitloom import load_backend
 from logitloom.arrays.backend import HostTable, backend_of, library_of
 
 jax = pytest.importorskip("jax", reason="needs JAX")
@@ -47,13 +47,11 @@ def test_operations_run_inside_a_while_loop() -> None:
     np.testing.assert_array_equal(result, [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0]])
 
 
-def test_products_of_processors_do_not_follow_the_precision_of_models() -> None:
-    biases = [1.2345678, -0.7654321]
-    chain = processors.load(("sequence_bias", {"sequences": [[1], [0, 2]], "biases": biases}))
-    context = Context.start(jax.numpy.zeros((1, 4)), prompt=[[3, 0]], max_length=8)
+def test_products_of_matrices_do_not_follow_the_precision_of_models() -> None:
+    native, factors = load_backend("jax"), np.array([[1.2345678, -0.7654321]], dtype=np.float32)
     with jax.default_matmul_precision("TF32_TF32_F32"):  # which the CPU refuses
-        logits, _ = chain.process(jax.numpy.zeros((1, 4)), chain.init_state(context), context)
-    np.testing.assert_allclose(np.asarray(logits), [[0, *biases, 0]], rtol=1e-6)
+        found = native.xp.matmul(native.asarray(factors), native.asarray(factors.T))
+    np.testing.assert_allclose(np.asarray(found), factors @ factors.T, rtol=1e-6)
 
 
 def test_the_default_device_is_the_default_backend() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,41 @@ def test_processors_agree_with_transformers(
         if name == "exponential_decay_length_penalty":  # some versions of transformers multiply -inf by 0
             expected[np.isnan(expected)] = -np.inf
         close(apply(backend, (name, options), logits, prompt, more), expected)
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("seed", range(3))
+def test_many_sequences_that_share_ends_agree_with_transformers(backend: Backend, peers: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    drawn = {tuple(rng.integers(0, 4, size=size).tolist()) for size in rng.integers(1, 9, size=150).tolist()}
+    sequences, logits = sorted(drawn), random_logits(seed, 3, 6)
+    biases = rng.normal(size=len(sequences)).round(3).tolist()
+    prompt, more = rng.integers(0, 4, size=(3, 9)).tolist(), rng.integers(0, 4, size=(3, 2)).tolist()
+    ids = [[*before, *after] for before, after in zip(prompt, more, strict=True)]
+    pairs = [[list(sequence), bias] for sequence, bias in zip(sequences, biases, strict=True)]
+    spec = ("sequence_bias", {"sequences": sequences, "biases": biases})
+    close(apply(backend, spec, logits, prompt, more), theirs(peers.SequenceBiasLogitsProcessor(pairs), logits, ids))
+    banned = [sequence for sequence in sequences if len(sequence) > 2]
+    spec = ("bad_words_ids", {"sequences": banned})
+    peer = peers.NoBadWordsLogitsProcessor([list(sequence) for sequence in banned])
+    close(apply(backend, spec, logits, prompt, more), theirs(peer, logits, ids))
+
+
+@pytest.mark.parametrize("name", ["bad_words_ids", "sequence_bias"])
+def test_memory_grows_as_the_sequences_do(name: str) -> None:
+    def peak(count: int) -> int:
+        sequences = [[n, n + 1] for n in range(count)] + [list(range(count // 20))]
+        options = {"sequences": sequences} | ({"biases": [1.0] * len(sequences)} if name == "sequence_bias" else {})
+        chain = processors.load((name, options))
+        context = Context.start(np.zeros((8, 5000), np.float32), prompt=[[]] * 8)
+        tracemalloc.start()
+        chain.process(np.zeros((8, 5000), np.float32), chain.init_state(context), context)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    peak(100)
+    assert peak(4000) < 5 * peak(1000)  # four times the ids
 
 
 @pytest.mark.extras
