@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from logitloom import Array, Context, HostTable, Processor
+from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import NeedsNotMet
 from logitloom_plugins.processors._token_table import check_ids
 
@@ -52,6 +53,20 @@ class EndProcessor(Processor):
         if table is None:
             table = self._tables[ids] = HostTable(np.asarray([ids], dtype=np.int32))
         return table.on(context.backend)
+
+    def _only_ends(self, logits: Array, rows: Array, index: Array, context: Context) -> Array:
+        """The logits with -inf for all but the ends in some rows.
+
+        Args:
+            logits: ``[batch, vocab]``.
+            rows: ``[batch, 1] bool``, which rows.
+            index: ``[batch, n]``, the ends.
+            context: of the step.
+        """
+        backend = context.backend
+        ends = backend.gather(logits, index)
+        masked = backend.masked_fill(logits, rows, NEG_INF, context.donate)
+        return backend.write_at(masked, index, ends, donate=True)
 
     def _end_ids(self, context: Context) -> tuple[int, ...]:
         """The ids, at least one; errors as of :meth:`init_state`."""

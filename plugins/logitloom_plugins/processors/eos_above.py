@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Array, Context, Effect, option
-from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._ends import EndProcessor, end_needs
 
 __all__ = ["EosAbove"]
@@ -47,10 +46,9 @@ class EosAbove(EndProcessor):
         return end_needs(self.eos)
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """A softmax, and a masked fill."""
+        """A softmax, a masked fill, and a store per end-of-sequence id and row."""
         backend, xp = context.backend, context.backend.xp
         ids = self._ends(context)
         index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
         ending = xp.max(backend.gather(backend.softmax(logits), index), axis=-1, keepdims=True) > self.p
-        others = backend.set_at(logits > NEG_INF, index, False, True)
-        return backend.masked_fill(logits, ending & others, NEG_INF, context.donate), state
+        return self._only_ends(logits, ending, index, context), state

@@ -73,7 +73,7 @@ class ForceTokens(Processor):
         return ()
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """A comparison and a masked fill, and one store per row."""
+        """A masked fill, and one store per row."""
         if not self.tokens:
             return logits, state
         backend, xp = context.backend, context.backend.xp
@@ -82,8 +82,7 @@ class ForceTokens(Processor):
         forced = xp.take(table, xp.where(position < table.shape[0], position, table.shape[0] - 1), axis=0)[:, None]
         entry = backend.gather(logits, xp.where(forced < 0, 0, forced))
         entry = backend.masked_fill(entry, entry > NEG_INF, 0.0)
-        others = (forced >= 0) & (backend.arange(logits.shape[-1])[None, :] != forced)
-        masked = backend.masked_fill(logits, others, NEG_INF, context.donate)
+        masked = backend.masked_fill(logits, forced >= 0, NEG_INF, context.donate)
         return backend.write_at(masked, forced, entry, donate=True), state
 
     def forced_tokens(self, context: Context) -> list[list[int]]:

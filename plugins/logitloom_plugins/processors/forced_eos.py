@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import MASK, Array, Context, option
-from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.processors._ends import EndProcessor, end_needs
 
 __all__ = ["ForcedEos"]
@@ -52,13 +51,11 @@ class ForcedEos(EndProcessor):
         return end_needs(self.eos, "length", *(("prompt",) if self.include_prompt else ()))
 
     def process(self, logits: Array, state: Any, context: Context) -> tuple[Array, Any]:
-        """A comparison and a masked fill."""
-        backend, xp = context.backend, context.backend.xp
+        """A comparison and a masked fill, and a store per end-of-sequence id and row."""
         ids = self._ends(context)
-        index = xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
-        others = backend.set_at(logits > NEG_INF, index, False, True)
+        index = context.backend.xp.broadcast_to(ids, (logits.shape[0], ids.shape[1]))
         last = (self._length(context) == self.max_length - 1)[:, None]
-        return backend.masked_fill(logits, last & others, NEG_INF, context.donate), state
+        return self._only_ends(logits, last, index, context), state
 
     def forced_tokens(self, context: Context) -> list[list[int]]:
         """The end id of each row that must end now, if there is a single end id."""
