@@ -13,6 +13,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass
 from enum import Enum
 from numbers import Real
@@ -272,12 +273,13 @@ def require(plugin: Any, values: Mapping[str, Any], owner: str | PluginName) -> 
 
 
 def _instead(o: Option, value: Any) -> str:
-    """The remedy for one text in place of several texts, and for a compiled pattern in place of its text."""
-    if isinstance(value, str) and o.type_text.startswith("tuple[str, ...]"):
-        return f" Give a list: {[value[:40]]}."
+    """The remedy for one value in place of several, and for a compiled pattern in place of its text."""
     if isinstance(value, re.Pattern) and isinstance(value.pattern, str) and "str" in o.type_text:
         flags = "".join(letter for letter in "aimsx" if value.flags & re.RegexFlag[letter.upper()])
         return f" Give its text: {(flags and f'(?{flags})') + value.pattern!r:.100}."
+    with suppress(TypeError, ValueError, OverflowError):
+        _convert(o.type, [value])
+        return f" Give a list: {[value]!r:.60}."
     return ""
 
 
@@ -285,17 +287,18 @@ def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
     try:
         converted = _convert(o.type, value)
     except OverflowError as error:
-        raise OptionError(f"Option {o.name!r} of {owner!r} must be {error}, but is {value!s:.100}.") from None
+        entry = _wrong_entry(o.type, value)
+        raise OptionError(f"Option {o.name!r} of {owner!r} must be {error}, but is {value!s:.100}{entry}.") from None
     except (TypeError, ValueError):
         members = f" ({o.range_text})" if _members(o.type) else ""
         raise OptionTypeError(
             f"Option {o.name!r} of {owner!r} must be {o.type_text}{members}, but is {shown(value)} "
-            f"({type(value).__name__})."
+            f"({type(value).__name__}){_wrong_entry(o.type, value)}."
             f"{_instead(o, value)}"
         ) from None
     if converted is None:
         return converted
-    if rules().guard is not None and any(isinstance(leaf, Path) for leaf in _leaves(converted)):
+    if rules().guard is not None and any(isinstance(leaf, Path) for _, leaf in _leaves(converted)):
         raise OptionError(f"Option {o.name!r} of {owner!r} is a path, and a request may not name files.")
     if not _encodable(converted):
         raise OptionError(
@@ -304,10 +307,11 @@ def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
         )
     if o.choices is not None and converted not in o.choices:
         raise OptionError(f"Option {o.name!r} of {owner!r} must be {o.range_text}, but is {value!r:.100}.")
-    for number in _leaves(converted) if o.bounds else ():
+    for place, number in _leaves(converted) if o.bounds else ():
         if isinstance(number, (int, float)) and not isinstance(number, bool) and not _within(number, o.bounds):
             unit = f" {o.unit}" if o.unit else ""
-            wrong = f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r:.100}."
+            entry = _entry(place, number) if place else ""
+            wrong = f"Option {o.name!r} of {owner!r} must be {o.range_text}{unit}, but is {value!r:.100}{entry}."
             raise OptionError(f"{wrong} {o.remedy}".rstrip())
     return converted
 
@@ -321,13 +325,41 @@ def _within(number: float, bounds: tuple[tuple[str, float], ...]) -> bool:
     return all(_COMPARE[sign](number, bound) for sign, bound in bounds)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """What lists and tables hold at any depth, keys left out; anything else itself."""
+def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """What lists and tables hold at any depth, keys left out, each with its place, as ``[3][0]``; anything else itself,
+    without a place.
+    """
     if isinstance(value, (Mapping, *_COLLECTIONS)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _leaves(part)
+        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(part, f"{place}[{key!r}]")
     else:
-        yield value
+        yield place, value
+
+
+def _entry(place: str, part: Any) -> str:
+    """The end of a sentence that names a part of a list or table."""
+    return f", in which entry {place} is {shown(part)} ({type(part).__name__})"
+
+
+def _wrong_entry(kind: Any, value: Any, place: str = "") -> str:
+    """The end of a sentence that names the first part of a value that has another type than it should have."""
+    for key, inner, part in _parts(kind, value):
+        try:
+            _convert(inner, part)
+        except (TypeError, ValueError, OverflowError):
+            return _wrong_entry(inner, part, f"{place}[{key!r}]")
+    return _entry(place, value) if place else ""
+
+
+def _parts(kind: Any, value: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """The keys, declared types and values of what a list or table holds, if its type says what it should hold."""
+    kinds = [each for each in get_args(kind) if each is not types.NoneType]
+    if get_origin(kind) in (Union, types.UnionType):
+        yield from _parts(kinds[0], value) if len(kinds) == 1 else ()
+    elif get_origin(kind) is dict and isinstance(value, Mapping):
+        yield from ((key, kinds[1], part) for key, part in value.items())
+    elif get_origin(kind) in _COLLECTIONS and isinstance(value, _COLLECTIONS):
+        yield from ((place, kinds[0], part) for place, part in enumerate(value) if kinds[1:] in ([], [...]))
 
 
 def _encodable(value: Any) -> bool:

@@ -8,9 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom import Array, Context, HostTable
+from logitloom.errors import OptionError
 from logitloom_plugins.occurrences import Recent, recent, slide
 
-__all__ = ["Sequences"]
+__all__ = ["Sequences", "check_sequences"]
+
+
+def check_sequences(sequences: Sequence[Sequence[int]], owner: str) -> None:
+    """Raise unless there are sequences, and none of them is empty.
+
+    Raises:
+        OptionError: naming the place of the empty one.
+    """
+    empty = next((f"entry [{place}]" for place, sequence in enumerate(sequences) if not sequence), "")
+    if empty or not sequences:
+        raise OptionError(
+            f"Option 'sequences' of {owner!r} must hold sequences of at least one id, but {empty or 'it'} is empty. "
+            f"Leave {'the entry' if empty else 'the processor'} out."
+        )
 
 
 class Sequences:

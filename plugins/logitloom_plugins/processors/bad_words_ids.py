@@ -7,9 +7,8 @@ from functools import cached_property
 
 from logitloom import MASK, Array, Context, Processor, option
 from logitloom.arrays.backend import NEG_INF
-from logitloom.errors import OptionError
 from logitloom_plugins.occurrences import Recent, windows
-from logitloom_plugins.processors._sequences import Sequences
+from logitloom_plugins.processors._sequences import Sequences, check_sequences
 from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["BadWordsIds"]
@@ -44,11 +43,7 @@ class BadWordsIds(Processor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.sequences or not all(self.sequences):
-            raise OptionError(
-                f"Option 'sequences' of 'bad_words_ids' must hold sequences of at least one id, but is "
-                f"{self.sequences!r}."
-            )
+        check_sequences(self.sequences, "bad_words_ids")
 
     @cached_property
     def _tables(self) -> Sequences:

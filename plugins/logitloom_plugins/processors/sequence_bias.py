@@ -12,7 +12,7 @@ from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import OptionError
 from logitloom_plugins.occurrences import Recent, windows
 from logitloom_plugins.processors._precision import in_dtype_of
-from logitloom_plugins.processors._sequences import Sequences
+from logitloom_plugins.processors._sequences import Sequences, check_sequences
 from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["SequenceBias"]
@@ -47,10 +47,11 @@ class SequenceBias(Processor):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.sequences or not all(self.sequences) or len(self.sequences) != len(self.biases):
+        check_sequences(self.sequences, "sequence_bias")
+        if len(self.sequences) != len(self.biases):
             raise OptionError(
-                f"Options 'sequences' and 'biases' of 'sequence_bias' must be as many sequences of at least one id as "
-                f"biases, but are {self.sequences!r} and {self.biases!r}."
+                f"Options 'sequences' and 'biases' of 'sequence_bias' must be as many sequences as biases, but are "
+                f"{len(self.sequences)} sequences and {len(self.biases)} biases. Give one bias for each sequence."
             )
         lowest = min((bias for bias in self.biases if bias > NEG_INF), default=0.0)
         if lowest < -1e4:

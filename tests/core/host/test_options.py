@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -196,6 +197,32 @@ def test_a_value_of_another_type_is_refused_with_name_place_type_and_value(name,
     assert kind in text
     assert repr(value) in text
     assert isinstance(caught.value, TypeError)
+
+
+MANY = list(range(200))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "entry"),
+    [
+        ("ids", [*MANY, "x", *MANY], "entry [200] is 'x' (str)"),
+        ("ids", [*MANY, -7, *MANY], "entry [200] is -7 (int)"),
+        ("ids", [*MANY, 1 << 40], f"entry [200] is {1 << 40} (int)"),
+        ("bias", {n: "x" if n == 150 else 0.0 for n in MANY}, "entry [150] is 'x' (str)"),
+        ("bias", {n: math.nan if n == 150 else 0.0 for n in MANY}, "entry [150] is nan (float)"),
+        ("names", [*map(str, MANY), 5], "entry [200] is 5 (int)"),
+        ("sides", {1: MANY, 2: [*MANY, "x"]}, "entry [2][200] is 'x' (str)"),
+    ],
+)
+def test_the_wrong_entry_of_a_long_list_or_table_is_named(name, value, entry):
+    with pytest.raises(errors.OptionError, match=re.escape(f", in which {entry}.")):
+        checked(**{name: value})
+
+
+@pytest.mark.parametrize(("name", "value"), [("ids", 3), ("names", "a")])
+def test_one_value_in_place_of_several_is_refused_with_the_list_to_give(name, value):
+    with pytest.raises(errors.OptionTypeError, match=re.escape(f"Give a list: [{value!r}].")):
+        checked(**{name: value})
 
 
 @pytest.mark.parametrize(

@@ -366,5 +366,7 @@ def test_errors_say_what_is_wrong() -> None:
         processors.load(("sequence_bias", {"sequences": [[1]], "biases": []}))
     with pytest.raises(OptionError, match=r"'sequences' of 'bad_words_ids' must hold sequences of at least one id"):
         processors.load(("bad_words_ids", {"sequences": [[]]}))
+    with pytest.raises(OptionError, match=r"at least one id, but entry \[5000\] is empty\. Leave the entry out\.$"):
+        processors.load(("sequence_bias", {"sequences": [[1]] * 5000 + [[]], "biases": [1.0] * 5001}))
     with pytest.raises(OptionError, match=r"'no_timestamps' of 'whisper_timestamps' is 7.*no time stamp is left"):
         processors.load(("whisper_timestamps", {"no_timestamps": 7, "eos": 1})).init_state(context)
