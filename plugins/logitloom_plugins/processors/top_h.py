@@ -50,7 +50,8 @@ class TopH(Processor):
         p, surprise = backend.softmax(values), backend.log_softmax(values)
         terms = -p * backend.masked_fill(surprise, surprise == NEG_INF, 0.0)
         spent = xp.cumulative_sum(terms, axis=-1)
-        kept = (spent <= self.h * xp.sum(terms, axis=-1, keepdims=True)) & (values > NEG_INF)
+        # The largest sum, and not a sum of its own, which rounding might leave below it.
+        kept = (spent <= self.h * xp.max(spent, axis=-1, keepdims=True)) & (values > NEG_INF)
         first = backend.arange(values.shape[-1])[None, :] == 0
         index = xp.where(kept | first, backend.cast(ids, "int32"), -1)
         forbidden = backend.set_at(logits > NEG_INF, index, False, True)

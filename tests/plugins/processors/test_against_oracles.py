@@ -40,6 +40,12 @@ def test_xtc_that_always_strikes(backend: Backend, kind: str, threshold: float) 
         close(apply(backend, spec, logits), [sampling.xtc(row.tolist(), threshold, {4}) for row in logits])
 
 
+def test_top_h_of_one_keeps_every_candidate(backend: Backend) -> None:
+    logits = random_logits(0, 50, 400)
+    kept = apply(backend, ("top_h", {"h": 1.0, "candidates": 100}), logits)
+    np.testing.assert_array_equal(kept > -np.inf, logits >= np.sort(logits)[:, -100:-99])
+
+
 def test_xtc_strikes_as_often_as_asked_and_differently_per_row(backend: Backend) -> None:
     rows = 2000
     logits = np.tile(np.asarray([[1.0, 0.9, 0.0]], dtype=np.float32), (rows, 1))
