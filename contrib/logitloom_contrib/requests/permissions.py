@@ -37,12 +37,12 @@ __all__ = ["SAFE", "VARIABLES", "Permissions"]
 #: request bounds. Watermarks are not among them, because the operator decides about watermarks.
 SAFE: Final = frozenset(
     {
-        "bad_words", "choice", "dry", "dynamic_temperature", "encoder_no_repeat_ngram", "encoder_repetition_penalty",
-        "eos_above", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty", "force_tokens", "forced_eos",
-        "frequency_penalty", "json", "logit_bias", "min_p", "min_tokens", "no_repeat_ngram", "normalize",
-        "p_less", "presence_penalty", "quadratic", "regex", "remove_invalid", "repetition_penalty", "stop",
-        "stop_repetition", "suppress_tokens", "temperature", "top_a", "top_h", "top_k", "top_n_sigma", "top_p",
-        "typical_p", "xtc",
+        "bad_words", "bad_words_ids", "choice", "dry", "dynamic_temperature", "encoder_no_repeat_ngram",
+        "encoder_repetition_penalty", "eos_above", "epsilon_cutoff", "eta_cutoff", "exponential_decay_length_penalty",
+        "force_tokens", "forced_eos", "frequency_penalty", "json", "logit_bias", "min_p", "min_tokens",
+        "no_repeat_ngram", "normalize", "p_less", "presence_penalty", "quadratic", "regex", "remove_invalid",
+        "repetition_penalty", "sequence_bias", "stop", "stop_repetition", "suppress_tokens", "temperature", "top_a",
+        "top_h", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
     }
 )  # fmt: skip
 

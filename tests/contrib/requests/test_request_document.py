@@ -180,7 +180,6 @@ KEPT = {
     "a mark is the operator's": {
         "watermark_delta", "watermark_dipmark", "watermark_greenlist", "watermark_gumbel", "watermark_synthid"
     },
-    "tables grow with the square of a request": {"bad_words_ids", "sequence_bias"},
     "holds processors, or is made of several": {"after", "all_of", "between", "budget", "heal", "structural_tag",
                                                 "thinking", "tool_call", "until"},
     "takes an object, or a grammar engine": {"fsm", "grammar"},
