@@ -390,6 +390,8 @@ _PLAIN = (bool, str)
 def _convert(kind: Any, value: Any) -> Any:
     if kind in _PLAIN and type(value) is kind:
         return value
+    if kind in _SIMPLE:
+        return _SIMPLE[kind](number_of(value))
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any or isinstance(kind, str):
         return value
@@ -399,8 +401,6 @@ def _convert(kind: Any, value: Any) -> Any:
         return number_of(value)
     if origin in (Union, types.UnionType):
         return _one_of(args, value)
-    if kind in _SIMPLE:
-        return _SIMPLE[kind](number_of(value))
     if origin in _COLLECTIONS or kind in _COLLECTIONS:
         return _sequence(origin or kind, args, value)
     if origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
