@@ -38,7 +38,8 @@ class LogitBias(Processor):
     """
 
     bias: dict[int, float] = option(
-        help="Table from id to the number added to its logit; -inf forbids the token.", le=1e4
+        help="Table from id to the number added to its logit, at least -10000, or -inf, which forbids the token.",
+        le=1e4,
     )
 
     def __post_init__(self) -> None:

@@ -43,7 +43,9 @@ class SequenceBias(Processor):
     needs = frozenset({"prompt"})
 
     sequences: tuple[tuple[int, ...], ...] = option(help="Sequences of ids.", ge=0, unit="id")
-    biases: tuple[float, ...] = option(help="The bias of each of them; -inf forbids.", le=1e4)
+    biases: tuple[float, ...] = option(
+        help="The bias of each of them, at least -10000, or -inf, which forbids.", le=1e4
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
