@@ -4,16 +4,22 @@ mlx-lm calls a processor with the ids of one sequence and its logits. mlx-lm nam
 of drafts at the end of the ids. Ids are lazy: reading them waits for the model and ends the look-ahead, by which mlx-lm
 prepares a token while the model still computes the token before.
 
+mlx-lm's own generators hold an object for each sequence, which is read from their frames. Sequences of other loops are
+told apart by their ids.
+
 As long as one sequence grows token by token, no ids are read. The device compares the ids with the ids of the last
 call; if they are equal but for one more token, the state of the last call is used, else a fresh state. Anything else
-(sequences in turn, drafts) is recognised by reading the ids, after which all ids are read.
+(drafts, and sequences that another loop shows in turn) is recognised by reading the ids, after which all ids are read.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 import numpy as np
@@ -37,6 +43,12 @@ __all__ = ["MlxModel", "MlxProcessor", "to_mlx_lm"]
 #: The values that mlx-lm gives to processors. (Of a prompt whose beginning is in a reused cache it shows the rest.)
 GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "mlx-lm"
+
+#: The module of mlx-lm's generators, and the functions in it that generate one sequence each.
+_GENERATORS: Final = "mlx_lm.generate"
+_OF_ONE_SEQUENCE: Final = frozenset({"generate_step", "speculative_generate_step"})
+#: Frames between a generator and the processor, for callers that wrap the processor.
+_FRAMES: Final = 16
 
 #: Needs that a state made without reading the prompt's ids cannot serve.
 _READS_IDS: Final = frozenset({"prompt", "history"})
@@ -70,8 +82,7 @@ def to_mlx_lm(
 
     For ``generate_step``, ``stream_generate`` (with or without a draft model or a reused prompt cache),
     ``BatchGenerator`` and ``batch_generate``. One object serves any number of sequences, one after the other or in
-    turn. Where mlx-lm takes an object per sequence (``BatchGenerator.insert``), one processor per
-    sequence keeps the look-ahead.
+    turn.
 
     Args:
         chain: the processors.
@@ -117,29 +128,23 @@ class _ReadSequence:
 class MlxProcessor(MadeAnew):
     """A chain for mlx-lm; made by :func:`to_mlx_lm`.
 
-    A call continues an earlier call if its ids are the earlier call's ids, or a prefix of these ids, followed by at
-    most one more token. Any other call begins a new sequence, with the call's ids as its prompt.
+    Each sequence of mlx-lm's own generators is on its own, also where its prompt continues an earlier sequence. In a
+    loop that is not mlx-lm's, a call continues an earlier call if its ids are the earlier call's ids, or a prefix of
+    these ids, followed by at most one more token. Any other call begins a new sequence, with the call's ids as its
+    prompt.
     """
 
     def __init__(self, chain: Chain, model: Any, seed: int, max_length: int | None, max_new_tokens: int | None) -> None:
-        self.chain, self.seed, self._max_length = chain, seed, max_length
-        self._model, self._max_new_tokens = model, max_new_tokens
-        self._more: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
-        self._lock = ProcessLock()
-        #: Whether the ids of every call are read: the chain needs this, or sequences take turns or go back.
-        contradicting = ForbiddenTokens(chain, RowEnds(frozenset(), frozenset()), {}).may_contradict
-        self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or contradicting
-        self._asked: deque[_Asked] = deque()
-        self._prompt_length = 0
-        #: How many further calls are looked at for ids that continue another sequence than that of the last call.
-        self._soon = 0
-        self._start: ChainState | None = None
-        self._base: Context | None = None
-        #: By their ids: constraints make sequences of different prompts end alike.
-        self._sequences: OrderedDict[bytes, _ReadSequence] = OrderedDict()
+        self.chain, self.seed = chain, seed
+        self._arguments = chain, model, seed, max_length, max_new_tokens
+        fields: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
+        self._start = _Start(chain, seed, max_length, fields)
+        self._of_other_loops = _SequencesByIds(self._start)
+        #: By the object that stands for a sequence in mlx-lm's generators; it lives as long as the sequence.
+        self._of_sequence: WeakKeyDictionary[Any, _SequencesByIds] = WeakKeyDictionary()
 
     def _made_of(self) -> tuple[Any, ...]:
-        return self.chain, self._model, self.seed, self._max_length, self._max_new_tokens
+        return self._arguments
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.chain!r}>"
@@ -156,15 +161,90 @@ class MlxProcessor(MadeAnew):
                 f"mlx-lm passes ids [length] and logits [1, vocab] of one sequence, but they have the shapes "
                 f"{list(tokens.shape)} and {list(logits.shape)}."
             )
+        sequence = _sequence_of(sys._getframe(1))
+        if sequence is None:
+            return self._of_other_loops.process(tokens, logits)
+        if sequence not in self._of_sequence:
+            self._of_sequence[sequence] = _SequencesByIds(self._start)
+        return self._of_sequence[sequence].process(tokens, logits)
+
+    def text(self, tokens: Sequence[int]) -> WrittenText:
+        """The text of generated tokens, and why the text ended: as in logitloom's own loop, without the stop string."""
+        return written_text(self.chain, tokens)
+
+
+def _sequence_of(frame: FrameType | None) -> Any:
+    """The object that stands for the calling sequence in mlx-lm's generators, None in another loop."""
+    for _ in range(_FRAMES):
+        if frame is None:
+            return None
+        if frame.f_globals.get("__name__") == _GENERATORS:
+            if frame.f_code.co_name in _OF_ONE_SEQUENCE:
+                return frame.f_locals.get("_step")  # a function of its own in each call of the generator
+            given = frame.f_locals
+            buffers = getattr(given.get("self"), "_token_context", None)
+            if buffers is not None and "e" in given:
+                return buffers[given["e"]]
+        frame = frame.f_back
+    return None
+
+
+class _Start:
+    """The start of all sequences of a processor.
+
+    Args:
+        chain: the processors.
+        seed: of processors that draw random numbers.
+        max_length: most tokens of a row, None if unknown.
+        fields: further fields of the chain's context.
+    """
+
+    def __init__(self, chain: Chain, seed: int, max_length: int | None, fields: dict[str, Any]) -> None:
+        self.chain, self.seed, self.max_length, self.fields = chain, seed, max_length, fields
+        self._context: Context | None = None
+        self._state: ChainState | None = None
+
+    def context(self, logits: Array) -> Context:
+        """The context of sequences whose ids are not read."""
+        if self._context is None or self._context.vocab_size != logits.shape[-1]:
+            self._context = Context.start(logits, compiled=True, max_length=self.max_length, **self.fields)
+            self._state = None
+        return self._context
+
+    def state(self, logits: Array, length: int) -> ChainState:
+        """The state at the start: chains whose ids are not read know of a prompt no more than its length."""
+        context, state = self.context(logits), self._state
+        if state is None or "length" in self.chain.needs:
+            seeds = tuple(context.with_fields(seed=self.seed).row_seeds().tolist())
+            prompt = ((0,) * length,) if "length" in self.chain.needs else None
+            state = self._state = self.chain.init_state(context.with_fields(seed=seeds, prompt=prompt))
+        return state
+
+
+class _SequencesByIds:
+    """The sequences of a caller, told apart by their ids."""
+
+    def __init__(self, start: _Start) -> None:
+        chain = self.chain = start.chain
+        self._start = start
+        self._lock = ProcessLock()
+        #: Whether the ids of every call are read: the chain needs this, or sequences take turns or go back.
+        contradicting = ForbiddenTokens(chain, RowEnds(frozenset(), frozenset()), {}).may_contradict
+        self._in_turn = not chain.compilable or chain.sees_every_step or bool(chain.needs & _READS_IDS) or contradicting
+        self._asked: deque[_Asked] = deque()
+        self._prompt_length = 0
+        #: How many further calls are looked at for ids that continue another sequence than that of the last call.
+        self._soon = 0
+        #: By their ids: constraints make sequences of different prompts end alike.
+        self._sequences: OrderedDict[bytes, _ReadSequence] = OrderedDict()
+
+    def process(self, tokens: Array, logits: Array) -> Array:
+        """Process logits ``[1, vocab]`` after ids ``[length]``."""
         with self._lock:
             longer = self._asked and tokens.size == self._asked[-1].tokens.size + 1
             if longer and not self._continues_another(tokens):
                 return self._go_on(tokens, logits)
             return self._read(tokens, logits)
-
-    def text(self, tokens: Sequence[int]) -> WrittenText:
-        """The text of generated tokens, and why the text ended: as in logitloom's own loop, without the stop string."""
-        return written_text(self.chain, tokens)
 
     # -- without reading -------------------------------------------------------------------------------
 
@@ -184,34 +264,21 @@ class MlxProcessor(MadeAnew):
 
     def _go_on(self, tokens: Array, logits: Array) -> Array:
         last = self._asked[-1]
-        assert self._base is not None
         grown = mx.array_equal(tokens[:-1], last.tokens)
-        fresh = self._fresh_state(logits, tokens.size)
+        fresh = self._start.state(logits, tokens.size)
         state = row_state.map_leaves(lambda old, new: mx.where(grown, old, new), last.state, fresh)
         token = mx.where(grown, tokens[-1:].astype(mx.int32), -1)[None]
-        logits, state = self.chain.process(logits, state, self._base.accept(token))
+        logits, state = self.chain.process(logits, state, self._start.context(logits).accept(token))
         self._asked.append(_Asked(tokens, grown, state))
         self._settle(_LAG)
         return logits
 
     def _begin(self, tokens: Array, logits: Array) -> Array:
-        if self._base is None or self._base.vocab_size != logits.shape[-1]:
-            self._base = Context.start(logits, compiled=True, max_length=self._max_length, **self._more)
-            self._start = None
-        state = self._fresh_state(logits, tokens.size)
-        logits, state = self.chain.process(logits, state, self._base)
+        state = self._start.state(logits, tokens.size)
+        logits, state = self.chain.process(logits, state, self._start.context(logits))
         self._asked.append(_Asked(tokens, None, state))
         self._prompt_length, self._soon = tokens.size, _SOON
         return logits
-
-    def _fresh_state(self, logits: Array, length: int) -> ChainState:
-        """The state at the start: chains that come here know of a prompt no more than its length."""
-        assert self._base is not None
-        if self._start is None or "length" in self.chain.needs:
-            seeds = tuple(self._base.with_fields(seed=self.seed).row_seeds().tolist())
-            prompt = ((0,) * length,) if "length" in self.chain.needs else None
-            self._start = self.chain.init_state(self._base.with_fields(seed=seeds, prompt=prompt))
-        return self._start
 
     def _settle(self, keep: int) -> None:
         """Note the sequences that turn out to have ended, among calls that were computed meanwhile."""
@@ -253,9 +320,9 @@ class MlxProcessor(MadeAnew):
             grown.tracker = RowTracker(
                 self.chain,
                 eos=() if vocabulary is None else vocabulary.eos,
-                seed=self.seed,
-                max_length=self._max_length,
-                context=self._more,
+                seed=self._start.seed,
+                max_length=self._start.max_length,
+                context=self._start.fields,
             )
         self._sequences[ids.tobytes()] = grown
         while len(self._sequences) > _SEQUENCES:

@@ -16,6 +16,7 @@ mlx_generate = pytest.importorskip("mlx_lm.generate", reason="the package mlx-lm
 
 from mlx_lm.models.cache import make_prompt_cache  # noqa: E402
 
+from logitloom_contrib.engines import mlx_lm  # noqa: E402
 from logitloom_contrib.engines.mlx_lm import MlxModel, to_mlx_lm  # noqa: E402
 
 pytestmark = pytest.mark.extras
@@ -63,31 +64,32 @@ def batched(model: Any, prompts: list[list[int]], given: list[list[Any]]) -> lis
     return [until_eos(found[uid]) for uid in uids]
 
 
-def calls_that_read(processor: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A list that grows by the tokens of each call whose ids the processor reads."""
+def calls_that_read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A list that grows by the tokens of each call whose ids a processor reads."""
     read: list[Any] = []
-    whole = type(processor)._read
+    whole = mlx_lm._SequencesByIds._read
 
     def noting(self: Any, tokens: Any, logits: Any) -> Any:
         read.append(tokens)
         return whole(self, tokens, logits)
 
-    monkeypatch.setattr(type(processor), "_read", noting)
+    monkeypatch.setattr(mlx_lm._SequencesByIds, "_read", noting)
     return read
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.long
-def test_sequences_one_after_the_other_match_and_are_not_read(
+def test_sequences_one_after_the_other_and_in_a_batch_are_not_read(
     tiny_mlx: Any, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processor = to_mlx_lm(chain_of(("regex", {"pattern": pattern})))
-    read = calls_that_read(processor, monkeypatch)
+    read = calls_that_read(monkeypatch)
     for options in ({}, {"sampler": sampler}):
         for prompt in PROMPTS:
             text = VOCABULARY.decode(generate(tiny_mlx(), processor, prompt, **options))
             assert re.fullmatch(pattern, text), text
-    assert len(read) <= 2 * len(PROMPTS)  # prompts at most, never a step
+    batched(tiny_mlx(), PROMPTS, [[processor]] * len(PROMPTS))
+    assert len(read) <= 3 * len(PROMPTS)  # prompts at most, never a step
 
 
 @pytest.mark.parametrize("specs", [
@@ -171,7 +173,7 @@ def test_a_reused_prompt_cache_shows_the_rest_of_the_prompt(tiny_mlx: Any) -> No
 
 def test_a_prompt_one_token_longer_than_the_last_text_is_a_new_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     processor = to_mlx_lm(chain_of(("regex", {"pattern": "red"})))
-    read = calls_that_read(processor, monkeypatch)
+    read = calls_that_read(monkeypatch)
     blank = mx.zeros((1, 128))
 
     def legal(row: list[int]) -> list[int]:
@@ -184,6 +186,35 @@ def test_a_prompt_one_token_longer_than_the_last_text_is_a_new_sequence(monkeypa
     assert legal([8, 8, 8, 8]) == start  # as long as the next call would have been
     assert legal([8, 8, 8, 8, first])[0] == second
     assert len(read) == 1
+
+
+@pytest.mark.parametrize("way", ["one after the other", "batch", "drafts", "wrapped"])
+def test_a_prompt_that_continues_another_sequence_begins_anew(tiny_mlx: Any, way: str) -> None:
+    """A new object for each sequence is the oracle. Each prompt is an earlier prompt or text, with more tokens."""
+    model, chain = tiny_mlx(), chain_of(("regex", {"pattern": "[0-9]{4}"}))
+
+    def alone(prompt: list[int]) -> list[int]:
+        return generate(model, to_mlx_lm(chain), prompt)
+
+    first = encode("item 1")
+    prompts = [first, encode("item 12"), first + alone(first)[:1], first + alone(first)[:3], first]
+    one = to_mlx_lm(chain)
+    if way == "batch":
+        found = batched(model, prompts, [[one]] * len(prompts))
+    elif way == "drafts":
+        found = [
+            until_eos(
+                step[0]
+                for step in mlx_generate.speculative_generate_step(
+                    mx.array(prompt), model, tiny_mlx(1), logits_processors=[one], max_tokens=24
+                )
+            )
+            for prompt in prompts
+        ]
+    else:
+        given = one if way == "one after the other" else lambda tokens, logits: one(tokens, logits)
+        found = [generate(model, given, prompt) for prompt in prompts]
+    assert found == [alone(prompt) for prompt in prompts]
 
 
 def test_half_precision_logits_stay_so() -> None:
