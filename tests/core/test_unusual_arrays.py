@@ -128,6 +128,12 @@ def test_a_text_ends_where_its_tokens_say_whatever_array_holds_them(library: str
         written_text(chain, backend.asarray([0.5]))
 
 
+def test_a_text_that_the_chain_would_not_have_ended_was_cut() -> None:
+    chain = processors.load(("regex", {"pattern": "ab{2,3}"}), tokenizer=WORDS)
+    ends = [written_text(chain, [0, *[1] * n, 6, 6]).finish for n in range(4)]
+    assert ends == ["length", "length", "eos", "eos"]
+
+
 class _Scalar:
     """An element of an array, as MLX before 0.33 has it: it is no index by itself."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -72,9 +72,11 @@ def to_transformers(
         model: the transformers model that will generate: for its end-of-sequence and padding ids, and for processors
             that run a model (guidance). Or a logitloom model adapter.
         tokenizer: any tokenizer, for processors that need a vocabulary; default: the chain's.
-        eos: ids that end a row; default: those of the model's generation config and of the vocabulary.
-        padding: the id that fills rows; default: that of the generation config or of the tokenizer, else the first of
-            ``eos``. Rows that begin with it, more often than any other row of the batch, are taken to be left-padded.
+        eos: ids that end a row, and the texts of the chain; default: those at which the running ``generate`` ends rows,
+            else those of the vocabulary.
+        padding: an id that fills rows, besides those with which the tokenizer and the running ``generate`` fill rows;
+            without any, the first of ``eos``. Rows that begin with such an id, more often than any other row of the
+            batch, are taken to be left-padded.
         seed: of processors that draw random numbers.
         max_length: most tokens of a row, if a chain that keeps history should allocate it at once.
 
@@ -94,27 +96,69 @@ def to_transformers(
         _require_called(config.cache_implementation)
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=model)
     own = adapted(chain, model, ENGINE, lambda native: TransformersModel(native, tokenizer))
-    ends = token_ids(eos, "eos") if eos is not None else (*_ids(getattr(config, "eos_token_id", None)), *_eos_of(chain))
-    if padding is None:
-        known = (getattr(config, "pad_token_id", None), getattr(tokenizer, "pad_token_id", None), *ends)
-        padding = next((int(token) for token in known if token is not None), None)
-    return TransformersProcessor(_Binding(chain, tuple(ends), padding, seed, max_length, own), model)
+    fills = _ids((padding, getattr(tokenizer, "pad_token_id", None)))
+    given = None if eos is None else token_ids(eos, "eos")
+    return TransformersProcessor(_Binding(chain, given, fills, seed, max_length, own), model)
 
 
 class _Binding:
-    """The values that all generations with one processor share."""
+    """The values that all generations with one processor share.
+
+    Args:
+        chain: the processors.
+        eos: ids that end a row; None: those that ``generate`` tells, else those of the vocabulary.
+        padding: ids that fill rows, besides those that ``generate`` tells.
+        seed: of processors that draw random numbers.
+        max_length: most tokens of a row, None if unknown.
+        model: the adapter of the model, None if there is none.
+    """
 
     def __init__(
-        self, chain: Chain, eos: tuple[int, ...], padding: int | None, seed: int, max_length: int | None, model: Any
+        self,
+        chain: Chain,
+        eos: tuple[int, ...] | None,
+        padding: tuple[int, ...],
+        seed: int,
+        max_length: int | None,
+        model: Any,
     ) -> None:
-        self.chain, self.eos, self.padding, self.seed, self.max_length = chain, eos, padding, seed, max_length
+        self.chain, self.seed, self.max_length = chain, seed, max_length
         self.context = {} if model is None else {"model": model}
+        self._given = eos, padding
+        self.eos, self.padding = eos or (), padding
+        #: The bindings of generations, by ids that end rows and ids that fill rows.
+        self._within: dict[tuple[tuple[int, ...], tuple[int, ...]], _Binding] = {}
+
+    def of_chain(self, chain: Chain) -> _Binding:
+        """The same values with another chain."""
+        made = copy.copy(self)
+        made.chain, made._within = chain, {}
+        return made
+
+    def within(self, config: Any) -> _Binding:
+        """The binding of generations with this config: texts of the chain end where ``generate`` ends rows."""
+        words = None if self.chain.vocabulary is None else read_vocabulary(self.chain.vocabulary)
+        usual = () if words is None else words.eos
+        eos, padding = self._given
+        if eos is None:
+            eos = _told_by(config, "eos") or usual
+        eos = (*(token for token in usual if token in eos), *(token for token in eos if token not in usual))
+        padding = tuple(dict.fromkeys((*padding, *_told_by(config, "pad")))) or eos[:1]
+        if (eos, padding) not in self._within:
+            chain = self.chain
+            known = tuple(token for token in eos if words is not None and token < words.size)
+            if words is not None and known and known != usual:
+                chain = chain.configure(tokenizer=words.with_eos(known))
+            made = self.of_chain(chain)
+            made.eos, made.padding = eos, padding
+            self._within[eos, padding] = made
+        return self._within[eos, padding]
 
     def tracker(self) -> RowTracker:
         return RowTracker(
             self.chain,
             eos=self.eos,
-            padding=() if self.padding is None else (self.padding,),
+            padding=self.padding,
             seed=self.seed,
             max_length=self.max_length,
             context=self.context,
@@ -160,7 +204,8 @@ class _CallRows(MadeAnew):
             # Beams have log-probabilities, also in searches that are not those of the library.
             return "_sample" not in decoding and (sliced or bool((scores <= 0).all()))
 
-        out: torch.Tensor = self.tracker.process(scores, ids, _starts(ids, self.padding), tentative=tentative)
+        starts = _starts(ids, self.padding)
+        out: torch.Tensor = self.tracker.process(scores, ids, starts, tentative=tentative)
         return out
 
 
@@ -191,11 +236,13 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
 
     def __init__(self, binding: _Binding, model: Any, lost: Mapping[tuple[int, ...], int] | None = None) -> None:
         self._binding, self._model = binding, model
+        #: The binding of the newest generation, and before the first one that of the model's own config.
+        self._newest = binding.within(getattr(model, "generation_config", None))
         #: Per shortened prompt how many bytes it has lost (token healing).
         self._lost = lost or {}
         #: Per list that the processor is called from: the list, and its rows. By identity, as lists have no hash.
         self._of_list: dict[int, tuple[weakref.ref[Any], _CallRows]] = {}
-        self._shared = _CallRows(binding)
+        self._shared = _CallRows(self._newest)
         #: How many times a call of ``generate`` took its member.
         self._taken = 0
         super().__init__([self._shared])
@@ -203,7 +250,14 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
 
     def __iter__(self) -> Iterator[_CallRows]:
         self._taken += 1
-        yield _CallRows(self._binding, _longest_text(sys._getframe(1)))
+        yield self._rows_of_call(sys._getframe(1))
+
+    def _rows_of_call(self, frame: Any) -> _CallRows:
+        """The rows of the ``generate`` that a call comes from."""
+        config = _config_of(frame)
+        if config is not None:
+            self._newest = self._binding.within(config)
+        return _CallRows(self._newest, getattr(config, "max_length", None))
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Process scores ``[rows, vocab]`` after ids ``[rows, length]``, as a member of a list or by itself."""
@@ -218,8 +272,8 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             key = id(listed)
             known = self._of_list.get(key)
             if known is None or known[0]() is not listed:
-                rows = _CallRows(self._binding, _longest_text(caller))
-                known = weakref.ref(listed, lambda _: self._of_list.pop(key, None)), rows
+                gone = weakref.ref(listed, lambda _: self._of_list.pop(key, None))
+                known = gone, self._rows_of_call(caller)
                 self._of_list[key] = known
         return known[1](input_ids, scores)
 
@@ -232,12 +286,12 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         return self is other
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._binding.chain!r}>"
+        return f"<{type(self).__name__} {self.chain!r}>"
 
     @property
     def chain(self) -> Chain:
         """The chain that is called."""
-        return self._binding.chain
+        return self._newest.chain
 
     def generate(self, *inputs: Any, **options: Any) -> Any:
         """``model.generate`` with this processor; an error where ``generate`` would silently leave the processor out.
@@ -277,29 +331,28 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             GenerationError: as :func:`logitloom.generation.heal`; two prompts may not differ in the lost tokens alone.
         """
         rows = rows_of_ids(input_ids, "input_ids")
-        starts = _starts(rows, self._binding.padding)
+        starts = _starts(rows, self._newest.padding)
         if attention_mask is not None:
             given = rows_of_ids(attention_mask, "attention_mask")
             if given.shape != rows.shape:
                 raise InvalidContext(f"The ids have the shape {rows.shape}, and their attention mask {given.shape}.")
             starts = np.argmax(given, axis=1)
         first = [0] * len(rows) if starts is None else starts.tolist()
-        healed = heal(self.chain, [row[at:].tolist() for row, at in zip(rows, first, strict=True)])
-        binding = copy.copy(self._binding)
-        binding.chain = healed.chain
+        healed = heal(self._binding.chain, [row[at:].tolist() for row, at in zip(rows, first, strict=True)])
         lost = {tuple(prompt): len(text) for prompt, text in zip(healed.prompts, healed.texts, strict=True)}
         ids, begins = right_aligned(healed.prompts)
         mask = np.arange(ids.shape[1]) >= begins[:, None]
-        ids[~mask] = 0 if self._binding.padding is None else self._binding.padding
+        ids[~mask] = next(iter(self._newest.padding), 0)
         device = getattr(input_ids, "device", None)
         inputs = {"input_ids": ids, "attention_mask": mask.astype(np.int64)}
         tensors = {name: torch.as_tensor(array, device=device) for name, array in inputs.items()}
-        return TransformersProcessor(binding, self._model, lost), tensors
+        return TransformersProcessor(self._binding.of_chain(healed.chain), self._model, lost), tensors
 
     def texts(self, sequences: Any, prompt_length: int) -> list[WrittenText]:
         """The texts that ``generate`` returned, and why each ended, as in logitloom's own loop.
 
-        A stop string that does not belong to the text is left out.
+        A stop string that does not belong to the text is left out. Rows end, and are filled, as in the newest call of
+        ``generate`` with this processor.
 
         Args:
             sequences: what ``generate`` returned: ids ``[rows, length]``, prompts and padding included, or with
@@ -317,14 +370,17 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
                 f"The argument 'prompt_length' must be the number of ids of a padded prompt, at most {rows.shape[1]}, "
                 f"but is {length}. Give input_ids.shape[1]."
             )
-        starts = _starts(rows[:, :length], self._binding.padding)
+        eos, padding = self._newest.eos, self._newest.padding
+        starts = _starts(rows[:, :length], padding)
         first = [0] * len(rows) if starts is None else starts.tolist()
         found = []
         for row, at in zip(rows, first, strict=True):
-            prompt, eos = row[at:length].tolist(), self._binding.eos
+            prompt, written = row[at:length].tolist(), row[length:].tolist()
+            while len(rows) > 1 and written and written[-1] in padding and set(eos).isdisjoint(written):
+                written.pop()  # a row that ``generate`` ended for a reason of its own
             skip = self._lost.get(tuple(prompt), 0)
             try:
-                found.append(written_text(self.chain, row[length:].tolist(), prompt=prompt, eos=eos, skip=skip))
+                found.append(written_text(self.chain, written, prompt=prompt, eos=eos, skip=skip))
             except InvalidContext as error:
                 raise InvalidContext(
                     f"{error} The argument 'prompt_length' is {length}: give input_ids.shape[1]."
@@ -352,7 +408,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
                 f"is unknown. Call it with return_dict_in_generate=True, output_scores=True and output_logits=True, "
                 f"and without beams."
             )
-        ends = set(self._binding.eos)
+        ends = set(self._newest.eos)
         rows = generated.sequences[:, -len(scores) :].tolist()
         found: list[list[Sampled]] = [[] for _ in rows]
         for step, (before, after) in enumerate(zip(logits, scores, strict=True)):
@@ -415,7 +471,8 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         """
         from logitloom_contrib.engines._transformers_batching import BatchedChains, batch_with, bind_batched
 
-        model, binding = self._bound_model(), self._binding
+        model = self._bound_model()
+        binding = self._binding.within(options.get("generation_config") or model.generation_config)
         config = getattr(model.config, "max_position_embeddings", None)
         longest = binding.max_length or config or _LONGEST
         chain = bind_batched(binding.chain)
@@ -437,15 +494,14 @@ def _frames_of_generate(frame: Any) -> Iterator[Any]:
         frame = frame.f_back
 
 
-def _longest_text(frame: Any) -> int | None:
-    """The length, prompt included, at which the calling ``generate`` stops; None if no caller is ``generate``.
+def _config_of(frame: Any) -> Any:
+    """The generation config of the calling ``generate``; None if no caller is ``generate``.
 
     If an assistant's ``generate`` runs inside the ``generate`` that it drafts for, the outer ``generate`` counts.
     """
     found = None
     for each in _frames_of_generate(frame):
-        if "generation_config" in each.f_locals:
-            found = getattr(each.f_locals["generation_config"], "max_length", None)
+        found = each.f_locals.get("generation_config", found)
     return found
 
 
@@ -489,25 +545,26 @@ def _require_called(cache_implementation: str | None) -> None:
         )
 
 
+def _told_by(config: Any, kind: str) -> tuple[int, ...]:
+    """The ids that end rows (``eos``) or fill them (``pad``), as a generation config tells."""
+    running = getattr(config, f"_{kind}_token_tensor", None)
+    return _ids(getattr(config, f"{kind}_token_id", None) if running is None else running.tolist())
+
+
 def _ids(value: Any) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return (int(value),) if isinstance(value, int) else tuple(int(token) for token in value)
+    listed = value if isinstance(value, (list, tuple)) else (value,)
+    return tuple(int(token) for token in listed if token is not None and int(token) >= 0)
 
 
-def _eos_of(chain: Chain) -> tuple[int, ...]:
-    return () if chain.vocabulary is None else read_vocabulary(chain.vocabulary).eos
-
-
-def _starts(ids: NDArray[Any], padding: int | None) -> NDArray[np.int64] | None:
+def _starts(ids: NDArray[Any], padding: Collection[int]) -> NDArray[np.int64] | None:
     """Where each row's own ids begin, behind padding on the left; None if no row is padded.
 
     At least one row of a batch is not padded. Ids with which every row begins belong to the rows: the
     beginning-of-sequence token may be the padding token.
     """
     rows, width = ids.shape
-    if padding is None or not width or rows == 1 or padding not in ids[:, 0].tolist():
+    if not width or rows == 1 or set(padding).isdisjoint(ids[:, 0].tolist()):
         return None
-    starts: NDArray[np.int64] = np.argmax(ids != padding, axis=1)
+    starts: NDArray[np.int64] = np.argmin(np.isin(ids, list(padding)), axis=1)
     starts -= starts.min()
     return starts

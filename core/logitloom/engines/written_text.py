@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from logitloom.arguments import ids
+from logitloom.arrays.backend import NEG_INF
 from logitloom.chain import Chain
 from logitloom.context import Context
 from logitloom.errors import IllegalToken, InvalidContext, NeedsNotMet
@@ -49,7 +50,8 @@ def written_text(
     Args:
         chain: the chain that the tokens were sampled under.
         tokens: what the engine generated, with or without end-of-sequence and padding behind it: ids, as a list or as
-            an array of any library.
+            an array of any library. End-of-sequence that the chain forbids is padding behind a text that the engine
+            ended by itself.
         prompt: the ids before the tokens, for chains that look at prompts.
         eos: ids that end a text, besides those of the vocabulary.
         skip: bytes at the beginning that are left out: what token healing took from the prompt.
@@ -79,7 +81,8 @@ def written_text(
     enders = [link for link in chain.links if hasattr(link.processor, "text_end")]
     if taken and enders:
         # A model may have ids that its tokenizer does not know.
-        watching, blank = Chain(enders, vocabulary=words), np.zeros((1, max(words.size, *taken) + 1), np.float32)
+        watching, width = Chain(enders, vocabulary=words), max(words.size, *tokens[: at + 1]) + 1
+        out = blank = np.zeros((1, width), np.float32)
         start = Context.start(blank, vocabulary=words, prompt=[list(prompt)], max_length=len(prompt) + len(taken))
         state = watching.init_state(start)
         n = 0
@@ -91,7 +94,9 @@ def written_text(
                     data, reason = words.text_bytes(taken[:n]), "stop"
                     data = data[: max(len(data) - end.hold, 0)]
                     break
-                _, state = watching.process(blank, state, context)
+                out, state = watching.process(blank, state, context)
+            if reason == "eos" and tokens[at] in words.eos and out[0, tokens[at]] == NEG_INF:
+                reason = "length"  # the engine ended a text that the chain would not have ended, and filled the row
         except IllegalToken as error:
             raise InvalidContext(
                 f"Token {taken[n - 1]} ({words.describe(taken[n - 1])}) at place {n - 1} of the given tokens, after "

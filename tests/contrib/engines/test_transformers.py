@@ -280,11 +280,12 @@ def test_the_padding_token_may_begin_texts() -> None:
     from logitloom_contrib.engines.transformers import _starts
 
     ids = np.array([[1, 1, 1, 5], [1, 5, 6, 7]])
-    starts = _starts(ids, 1)
-    assert starts is not None
-    assert starts.tolist() == [2, 0]
-    assert _starts(ids[:1], 1) is None
-    assert _starts(ids, None) is None
+    for padding in ((1,), (1, 9), (9, 1)):
+        starts = _starts(ids, padding)
+        assert starts is not None
+        assert starts.tolist() == [2, 0]
+    assert _starts(ids[:1], (1,)) is None
+    assert _starts(ids, ()) is None
 
 
 def test_a_tokenizer_in_the_place_of_the_model_is_refused() -> None:
@@ -482,3 +483,57 @@ def test_texts_are_read_from_whatever_generate_returned_behind_a_prompt_that_is_
     for wrong in (None, -1, length + 1):
         with pytest.raises(InvalidContext, match=f"'prompt_length' must be .* at most {length}, but is {wrong}"):
             processor.texts(found, wrong)
+
+
+class EndsBehind(transformers.StoppingCriteria):  # type: ignore[misc]
+    """Ends a row of a batch behind a token."""
+
+    def __init__(self, row: int, token: int) -> None:
+        self.row, self.token = row, token
+
+    def __call__(self, input_ids: Any, scores: Any, **more: Any) -> Any:
+        ended = input_ids[:, -1] == self.token
+        ended[torch.arange(len(ended)) != self.row] = False
+        return ended
+
+
+@pytest.mark.parametrize("padding", [PAD, EOS, 60, None], ids=["padding", "end", "an id of the call", "none"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_rows_that_generate_ends_by_itself_are_cut_texts(
+    tiny_transformers: Any, padding: int | None, listed: bool
+) -> None:
+    """The rows are those without the criterion, up to the token behind which the criterion ends a row."""
+    model, inputs = tiny_transformers(), batch("hello ", "world ")
+    processor, width = to_transformers(chain_of(("regex", {"pattern": PATTERNS[1]})), model), 6
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": padding}
+    whole = [row[: row.index(EOS)] for row in model.generate(**inputs, logits_processor=processor)[:, width:].tolist()]
+    token = whole[1][1]
+    given = [processor] if listed else processor
+    ended = model.generate(**inputs, logits_processor=given, stopping_criteria=[EndsBehind(1, token)], **options)
+    first, second = processor.texts(ended, width)
+    assert (first.text, first.finish) == (VOCABULARY.decode(whole[0]), "eos")
+    assert (second.text, second.finish) == (VOCABULARY.decode(whole[1][:2]), "length")
+
+
+@pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "prompt lookup"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_texts_end_at_the_ids_that_generate_is_told(tiny_transformers: Any, mode: str, listed: bool) -> None:
+    """A vocabulary that ends with the same id is the oracle. The id is a letter in the vocabulary of the chain."""
+    model, pattern = tiny_transformers(), "[a-z]{3,9}"
+    end = encode("d")[0]
+    prompts = PROMPTS[:1] if mode == "prompt lookup" else PROMPTS
+    options = {**MODES[mode], "eos_token_id": end}
+    told = processors.load(("regex", {"pattern": pattern}), tokenizer=VOCABULARY.with_eos([end]))
+    processor, oracle = to_transformers(chain_of(("regex", {"pattern": pattern})), model), to_transformers(told, model)
+    inputs = batch(*prompts)
+    width, found = inputs["input_ids"].shape[1], []
+    for each in (processor, oracle):
+        torch.manual_seed(7)
+        given = [each] if listed else each
+        out = model.generate(**inputs, logits_processor=given, max_new_tokens=24, **options)
+        found.append((out.tolist(), each.texts(out, width)))
+    assert found[0] == found[1]
+    assert {text.finish for text in found[0][1]} == {"eos"}
+    assert all(re.fullmatch(pattern, text.text) for text in found[0][1])
+    free = model.generate(**inputs, logits_processor=processor, max_new_tokens=24, do_sample=False)
+    assert "eos" in {text.finish for text in processor.texts(free, width)}
