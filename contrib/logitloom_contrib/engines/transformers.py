@@ -37,6 +37,8 @@ GIVES: Final = frozenset({"prompt", "length", "history", "every_step"})
 ENGINE: Final = "transformers' generate"
 #: The module that holds ``generate``.
 _GENERATION: Final = "transformers.generation.utils"
+#: The module that drafts with an assistant.
+_DRAFTING: Final = "transformers.generation.candidate_generator"
 #: Most tokens of a request where neither chain nor model say.
 _LONGEST: Final = 1 << 15
 
@@ -185,6 +187,8 @@ class _CallRows(MadeAnew):
                 f"{ENGINE} passes ids and scores as tensors, but they are {told(input_ids)} and {told(scores)}. For "
                 f"arrays of another library call chain.process."
             )
+        if _drafts_in_other_tokens(sys._getframe(1)):
+            return scores
         if self._watches_beams:
             self._watches_beams = False
             criteria = _criteria_of_beams(sys._getframe(1))
@@ -513,6 +517,15 @@ def _criteria_of_beams(frame: Any) -> Any:
         if each.f_code.co_name == "generate":
             return None
     return None
+
+
+def _drafts_in_other_tokens(frame: Any) -> bool:
+    """Whether a call comes from an assistant with a tokenizer of its own: its ids mean other texts to the chain."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == _DRAFTING:
+            return hasattr(frame.f_locals.get("self"), "assistant_tokenizer")
+        frame = frame.f_back
+    return False
 
 
 def _assisted_list(frame: Any) -> Any:

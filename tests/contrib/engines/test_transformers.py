@@ -537,3 +537,38 @@ def test_texts_end_at_the_ids_that_generate_is_told(tiny_transformers: Any, mode
     assert all(re.fullmatch(pattern, text.text) for text in found[0][1])
     free = model.generate(**inputs, logits_processor=processor, max_new_tokens=24, do_sample=False)
     assert "eos" in {text.finish for text in processor.texts(free, width)}
+
+
+def byte_tokenizer(*first: str, backwards: bool = False) -> Any:
+    """A tokenizer of transformers with an id for each byte, behind other ids."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    words = [*first, *sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=backwards)]
+    made = Tokenizer(models.BPE({word: n for n, word in enumerate(words)}, []))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token=first[0], pad_token=first[1])
+
+
+@pytest.mark.parametrize("sample", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_an_assistant_with_a_tokenizer_of_its_own_drafts_without_the_chain(sample: bool, listed: bool) -> None:
+    """The ids of such an assistant mean other texts. Its drafts are verified with the chain."""
+    own, other = byte_tokenizer("<e>", "<p>"), byte_tokenizer("<e>", "<p>", "<x>", "<y>", backwards=True)
+    made = []
+    for seed, tokenizer in enumerate((own, other)):
+        torch.manual_seed(seed)
+        config = transformers.LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=4, initializer_range=0.6, eos_token_id=0, pad_token_id=1, bos_token_id=0,
+        )  # fmt: skip
+        made.append(transformers.LlamaForCausalLM(config).eval())
+    model, assistant = made
+    pattern = "[a-z]{4} [0-9]{3}"
+    processor = to_transformers(processors.load(("regex", {"pattern": pattern}), tokenizer=own), model, own)
+    inputs = own("hello ", return_tensors="pt")
+    options = {"logits_processor": [processor] if listed else processor, "max_new_tokens": 12, "do_sample": sample}
+    plain = model.generate(**inputs, **options)
+    drafted = model.generate(**inputs, **options, assistant_model=assistant, tokenizer=own, assistant_tokenizer=other)
+    text = own.decode(drafted[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    assert re.fullmatch(pattern, text)
+    assert sample or torch.equal(drafted, plain)
