@@ -16,10 +16,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import mlx.core as mx
+from huggingface_hub.errors import CacheNotFound
 from mlx_lm import server
 
 from logitloom import Array, Chain, read_vocabulary
@@ -46,6 +49,8 @@ _KINDS: Final[dict[str, tuple[type, str]]] = {
     "stream_options": (dict, "a table"),
     "chat_template_kwargs": (dict, "a table"),
 }
+#: What stands between the headers and the body of an answer.
+_BEFORE_BODY: Final = b"\r\n\r\n"
 #: Seconds for which a request waits for the model to be loaded.
 _PATIENCE: Final = 600
 
@@ -81,8 +86,7 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
             if self.path.endswith("/v1/completions"):
                 _require_prompt(self.body.get("prompt", "none"), own.tokenizer)
             provider = self.response_generator.model_provider
-            model = provider.cli_args.model
-            is_own = model is not None and self.requested_model in ("default_model", model)
+            is_own = self.requested_model in self.own_names()
             if is_own:
                 _require_tokens(self.logit_bias or (), own.width)
             template = getattr(own.tokenizer, "chat_template", None)
@@ -110,6 +114,27 @@ class ChainHandler(server.APIHandler):  # type: ignore[misc]
         # The server cuts texts before its stop strings, as a chain's texts are.
         stop = self.body.get("stop") or []
         self.body["stop"] = [*([stop] if isinstance(stop, str) else stop), *stop_strings(self.chain)]
+
+    def own_names(self) -> tuple[str, ...]:
+        """The names of the model that the server was started with; the last one is that of the list of models."""
+        model = self.response_generator.model_provider.cli_args.model
+        if model is None:
+            return ()
+        return "default_model", model, str(Path(model).resolve()) if Path(model).exists() else model
+
+    def handle_models_request(self) -> None:
+        """The library's list of models, with the server's own model first: clients ask the first one."""
+        file, self.wfile = self.wfile, BytesIO()
+        try:
+            super().handle_models_request()
+            listed = json.loads(self.wfile.getvalue().partition(_BEFORE_BODY)[2])
+        except CacheNotFound:  # nothing was ever downloaded
+            listed = {"object": "list", "data": []}
+        finally:
+            head, self.wfile = self.wfile.getvalue().partition(_BEFORE_BODY)[0], file
+        own = [{"id": name, "object": "model", "created": self.created} for name in self.own_names()[-1:]]
+        listed["data"] = [*own, *(each for each in listed["data"] if each["id"] not in self.own_names())]
+        self.wfile.write(head + _BEFORE_BODY + json.dumps(listed).encode())
 
     def _set_completion_headers(self, status_code: int = 200) -> None:
         super()._set_completion_headers(status_code)
@@ -221,6 +246,8 @@ class _Carrier:
         return getattr(self._generator, name)
 
     def generate(self, request: Any, arguments: Any, *args: Any, **more: Any) -> Any:
+        if arguments.model.model in self._handler.own_names()[-1:]:
+            arguments.model.model = "default_model"  # not to be loaded again
         arguments.logits.chain, arguments.logits.errors = self._handler.chain, self._handler.errors
         context, responses = self._generator.generate(request, arguments, *args, **more)
         return context, responses if self._handler.record is None else self._handler.recorded(context.prompt, responses)

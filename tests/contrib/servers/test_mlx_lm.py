@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -24,6 +25,7 @@ pytest.importorskip("transformers", reason="needs transformers for the tokenizer
 from mlx_lm import server as library  # noqa: E402
 
 from logitloom import processors  # noqa: E402
+from logitloom.cli.server_check import check_server  # noqa: E402
 from logitloom.errors import NeedsNotMet  # noqa: E402
 from logitloom.generation import Generator  # noqa: E402
 from logitloom_contrib.engines.mlx_lm import MlxModel  # noqa: E402
@@ -261,6 +263,29 @@ def test_requests_for_other_models_leave_the_servers_own_to_chains(address: str,
         assert re.fullmatch("[0-9]{3}-[0-9]{4}", completed(address, logitloom=DIGITS))
     completed(address, model=str(other), max_tokens=2)
     assert chatted(address, tools=[TOOL], tool_choice="required")["tool_calls"]
+
+
+@pytest.mark.parametrize("downloads", [True, False])
+def test_the_first_model_of_the_list_is_the_servers_own(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downloads: bool
+) -> None:
+    """A path that was given in another form names the server's own model, too."""
+    cache = tmp_path if downloads else tmp_path / "nothing"
+    monkeypatch.setattr(library, "scan_cache_dir", functools.partial(library.scan_cache_dir, cache))
+    made = tmp_path / "models--someone--other" / "snapshots" / "1"
+    made.mkdir(parents=True)
+    (tmp_path / "models--someone--other" / "refs").mkdir()
+    (tmp_path / "models--someone--other" / "refs" / "main").write_text("1")
+    for name in ("config.json", "model.safetensors.index.json", "tokenizer_config.json"):
+        (made / name).write_text("{}")
+    monkeypatch.chdir(folder.parent)
+    with serving(folder, "--model", folder.name) as address:
+        with urllib.request.urlopen(f"{address}/v1/models", timeout=60) as answer:
+            listed = [each["id"] for each in json.loads(answer.read())["data"]]
+        assert listed == [str(folder.resolve()), *["someone/other"] * downloads]
+        found = check_server(address)
+        assert (found["runs_chains"], found["model"]) == (True, str(folder.resolve()))
+        assert re.fullmatch("[0-9]{3}-[0-9]{4}", completed(address, model=listed[0], logitloom=DIGITS))
 
 
 def test_a_server_without_a_model_of_its_own_answers_requests_without_chains(folder: Path) -> None:
