@@ -291,7 +291,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _with_settings(message: str, key: str, permissions: Permissions) -> str:
-    """The message with the operator's setting in place of an option that the request may not raise.
+    """The message with the operator's setting in place of an option that it says to raise and the request may not.
 
     Args:
         message: of an error.
@@ -301,5 +301,6 @@ def _with_settings(message: str, key: str, permissions: Permissions) -> str:
     for option, name in LIMITED.items():
         given = map(float, re.findall(rf'"{option}":([0-9.e+-]+)', key))
         if all(value >= getattr(permissions, name) for value in given):
-            message = message.replace(option, f"the operator's setting LOGITLOOM_SERVER_{name.upper()}")
+            setting = f"the operator's setting LOGITLOOM_SERVER_{name.upper()}"
+            message = re.sub(rf"(\braise [^.]*?)\b{option}\b", rf"\1{setting}", message)
     return message

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from logitloom import Vocabulary
+from logitloom import Vocabulary, processors
 from logitloom.automata import TokenAutomaton
-from logitloom.errors import LogitloomError
+from logitloom.errors import LogitloomError, OptionError
 from logitloom_contrib.requests import chain_cache
 from logitloom_contrib.requests.chain_cache import ChainCache
 from logitloom_contrib.requests.permissions import SAFE, Permissions
@@ -132,6 +132,15 @@ def test_a_refusal_names_what_may_be_raised(own: dict[str, int], remedy: str) ->
     chains = ChainCache(Permissions(states=50), words, 257, engine="an engine")
     with pytest.raises(LogitloomError, match=remedy):
         chains.get(one("json", schema={"const": "x" * 60}, **own))
+
+
+def test_a_refusal_lists_options_by_their_names() -> None:
+    words = Vocabulary([b"", *[bytes([byte]) for byte in range(256)]], eos=[0])
+    with pytest.raises(OptionError) as own:
+        processors.load(("regex", {"patern": "a"}))
+    with pytest.raises(LogitloomError) as told:
+        ChainCache(Permissions(), words, 257, engine="an engine").get(one("regex", patern="a"))
+    assert str(told.value) == str(own.value)
 
 
 def test_a_value_that_holds_itself_is_refused() -> None:
