@@ -454,8 +454,9 @@ class Chain:
         Raises:
             InvalidContext: if shapes do not fit together.
             NeedsNotMet: the chain takes several rows of logits per sequence.
-            IllegalToken: a constraint forbids a token; names sequence and position.
-                (On devices, constraints read no values back; there a forbidden token scores -inf instead.)
+            IllegalToken: a constraint forbids a token that others follow; names sequence and position.
+                (On devices, constraints read no values back; there a forbidden token scores -inf instead, as the last
+                token of a sequence and tokens behind end-of-sequence do everywhere.)
 
         Example:
             >>> from logitloom import processors
