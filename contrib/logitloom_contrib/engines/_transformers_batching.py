@@ -25,7 +25,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import Con
 from logitloom import Chain
 from logitloom.document import VERSION, from_document, to_json
 from logitloom.engines import bind
-from logitloom.errors import NeedsNotMet
+from logitloom.errors import ChainDocumentError, NeedsNotMet
 from logitloom_contrib.requests.chain_cache import CompiledChain
 from logitloom_contrib.requests.chain_rows import ChainRows, force_end
 from logitloom_contrib.requests.request import Request
@@ -153,7 +153,13 @@ class BatchedChains(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]
 
     def _of_request(self, given: Any) -> CompiledChain:
         if not isinstance(given, Chain):
-            read = json.loads(given) if isinstance(given, str) else given
+            try:
+                read = json.loads(given) if isinstance(given, str) else given
+            except ValueError as error:
+                raise ChainDocumentError(
+                    f"{KEYWORD!r} of the request is no JSON: {error}. Give a chain, or its document or list of "
+                    f"processors, as plain data or as JSON."
+                ) from error
             listed = isinstance(read, (list, tuple))
             given = from_document({"logitloom": VERSION, "processor": read} if listed else read)
         key = to_json(given)

@@ -32,7 +32,7 @@ from logitloom.process_memory import ProcessLock
 from logitloom.rows import tree as row_state
 from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
-from logitloom_contrib.engines._given import told
+from logitloom_contrib.engines._given import number, told
 from logitloom_contrib.engines._mlx_lm_model import MlxModel
 from logitloom_contrib.row_tracking import RowTracker
 from logitloom_contrib.row_tracking.forbidden_tokens import ForbiddenTokens
@@ -99,7 +99,9 @@ def to_mlx_lm(
     Raises:
         NeedsNotMet: the chain needs what mlx-lm does not give, or the model is none.
         ChainIncomplete: options are missing.
+        InvalidContext: the seed is no whole number.
     """
+    seed = number(seed, "seed") or 0
     chain = bind(chain, ENGINE, GIVES, tokenizer=tokenizer, model=model)
     own = adapted(chain, model, ENGINE, lambda native: MlxModel(native, tokenizer))
     return MlxProcessor(chain, own, seed, max_length, max_new_tokens)

@@ -89,10 +89,11 @@ def to_transformers(
         NeedsNotMet: the chain needs a value that ``generate`` does not give, the model is none, or ``generate`` would
             not call the chain.
         ChainIncomplete: options are missing.
+        InvalidContext: ids, a length or the seed are no whole numbers.
     """
     if model is not None and not any(hasattr(model, name) for name in ("config", "generation_config", "empty_cache")):
         raise NeedsNotMet(f"{ENGINE} was given {told(model)} as model. Give the model that generates.")
-    padding, max_length = number(padding, "padding"), number(max_length, "max_length")
+    padding, max_length, seed = number(padding, "padding"), number(max_length, "max_length"), number(seed, "seed") or 0
     config = getattr(model, "generation_config", None)
     if config is not None:
         _require_called(config.cache_implementation)
@@ -301,14 +302,19 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
         """``model.generate`` with this processor; an error where ``generate`` would silently leave the processor out.
 
         Args:
-            inputs, options: those of ``generate``.
+            inputs, options: those of ``generate``, without ``logits_processor``.
 
         Raises:
-            NeedsNotMet: with the paged cache (continuous batching), which calls no processors; if ``generate`` left
-                the processor out for another reason; or without a model.
+            NeedsNotMet: with other processors; with the paged cache (continuous batching), which calls no processors;
+                if ``generate`` left the processor out for another reason; or without a model.
         """
         model = self._bound_model()
-        config = options.get("generation_config", model.generation_config)
+        if options.pop("logits_processor", None):
+            raise NeedsNotMet(
+                "This method passes its own processor to generate as logits_processor, and the call names others. Call "
+                "model.generate(..., logits_processor=[processor, ...]) instead."
+            )
+        config = options.get("generation_config") or model.generation_config
         _require_called(options.get("cache_implementation", config.cache_implementation))
         before = self._taken
         out = model.generate(*inputs, logits_processor=self, **options)

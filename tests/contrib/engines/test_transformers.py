@@ -320,6 +320,17 @@ def test_generate_that_would_ignore_the_chain_is_refused(tiny_transformers: Any)
         model.generation_config.cache_implementation = None
 
 
+def test_the_own_generate_takes_no_other_processors_and_no_config(tiny_transformers: Any) -> None:
+    model = tiny_transformers()
+    processor = to_transformers(chain_of(("regex", {"pattern": "[0-9]{4}"})), model)
+    options = {**batch("z"), "do_sample": False, "max_new_tokens": 9}
+    with pytest.raises(NeedsNotMet, match=r"Call model.generate\(..., logits_processor=\[processor, ...\]\) instead"):
+        processor.generate(**options, logits_processor=LogitsProcessorList([processor]))
+    wanted = model.generate(**options, logits_processor=processor)
+    for none in ({"logits_processor": None}, {"generation_config": None}):
+        assert torch.equal(processor.generate(**options, **none), wanted)
+
+
 def test_any_other_way_of_leaving_the_chain_out_is_noticed_afterwards() -> None:
     class Ignores:
         generation_config = transformers.GenerationConfig(eos_token_id=EOS)

@@ -111,7 +111,7 @@ def test_each_request_has_a_chain_of_its_own(model: Any) -> None:
     with processor.continuous_batch(generation_config=greedy(), **small()) as manager:
         given: list[dict[str, Any]] = [
             {}, {"logitloom": chain_of(PATTERNS[1])}, {"logitloom": document}, {"logitloom": '[{"use": "nothing"}]'},
-            {"logitloom": None},
+            {"logitloom": None}, {"logitloom": "a text"},
         ]  # fmt: skip
         names = [manager.add_request(encode("hello"), max_new_tokens=24, **more) for more in given]
         found: dict[str, Any] = {}
@@ -127,6 +127,19 @@ def test_each_request_has_a_chain_of_its_own(model: Any) -> None:
     assert "nothing" in found[names[3]].error
     assert [found[name].error for name in names[:3]] == [None] * 3
     assert len(found[names[4]].generated_tokens) == 24
+    assert found[names[5]].error.startswith("'logitloom' of the request is no JSON: ")
+
+
+def test_texts_of_a_batch_end_at_the_ids_that_its_config_tells(model: Any) -> None:
+    """The id is a letter in the vocabulary of the chain."""
+    processor, end = to_transformers(chain_of("[a-z]{3,9}"), model), encode("d")[0]
+    config = transformers.GenerationConfig(do_sample=False, eos_token_id=end, pad_token_id=PAD)
+    given = {"generation_config": config, "max_new_tokens": 24}
+    [found] = processor.generate_batch([encode("hello")], **given, **small()).values()
+    assert found.generated_tokens.index(end) == len(found.generated_tokens) - 1
+    assert re.fullmatch("[a-z]{3,9}", VOCABULARY.decode(found.generated_tokens[:-1]))
+    [alone] = model.generate(tensor([encode("hello")]), logits_processor=processor, **given).tolist()
+    assert found.generated_tokens == alone[len("hello") :]
 
 
 def test_compiled_and_asynchronous_batches_are_refused(model: Any) -> None:

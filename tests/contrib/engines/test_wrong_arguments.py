@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logitloom import processors
-from logitloom.errors import LogitloomError
+from logitloom.errors import InvalidContext, LogitloomError
 from logitloom_contrib.engines.vllm import to_vllm
 from logitloom_contrib.llama import load
 from tests.contrib.engines.conftest import EOS, PAD, VOCABULARY, WIDTH, tensor
@@ -91,6 +91,15 @@ def test_transformers_takes_or_refuses_any_argument(tiny_transformers: Any) -> N
 @pytest.mark.mlx
 def test_mlx_lm_takes_or_refuses_any_argument(tiny_mlx: Any) -> None:
     assert not list(refused_without_a_sentence(mlx_entries(tiny_mlx)))
+
+
+@pytest.mark.parametrize("engine", ["transformers", "mlx_lm"])
+@pytest.mark.parametrize("seed", ["9", 1.5])
+def test_a_seed_that_is_no_number_is_refused_when_the_chain_is_bound(engine: str, seed: Any) -> None:
+    pytest.importorskip({"mlx_lm": "mlx"}.get(engine, engine), reason=f"the package {engine} is not installed")
+    adapters = pytest.importorskip(f"logitloom_contrib.engines.{engine}", reason=f"{engine} is not installed")
+    with pytest.raises(InvalidContext, match=r"'seed' must be a whole number, but is a"):
+        getattr(adapters, f"to_{engine}")(plain(), seed=seed)
 
 
 @pytest.mark.filterwarnings("ignore")
