@@ -152,7 +152,12 @@ class MlxProcessor(MadeAnew):
         return f"<{type(self).__name__} {self.chain!r}>"
 
     def __call__(self, tokens: Array, logits: Array) -> Array:
-        """Process logits ``[1, vocab]`` after ids ``[length]``."""
+        """Process logits ``[1, vocab]`` after ids ``[length]``.
+
+        Raises:
+            InvalidContext: these are no ids and logits of one sequence.
+            NeedsNotMet: mlx-lm chose the first token without the chain.
+        """
         if not isinstance(logits, mx.array) or not isinstance(tokens, mx.array):
             raise InvalidContext(
                 f"mlx-lm passes ids and logits as arrays of MLX, but they are {told(tokens)} and {told(logits)}. For "
@@ -163,10 +168,15 @@ class MlxProcessor(MadeAnew):
                 f"mlx-lm passes ids [length] and logits [1, vocab] of one sequence, but they have the shapes "
                 f"{list(tokens.shape)} and {list(logits.shape)}."
             )
-        sequence = _sequence_of(sys._getframe(1))
+        sequence, has_begun = _sequence_of(sys._getframe(1))
         if sequence is None:
             return self._of_other_loops.process(tokens, logits)
         if sequence not in self._of_sequence:
+            if has_begun:
+                raise NeedsNotMet(
+                    "mlx-lm chose the first token without the chain: with input_embeddings and no prompt it calls no "
+                    "processors there. Give the ids of the prompt as well."
+                )
             self._of_sequence[sequence] = _SequencesByIds(self._start)
         return self._of_sequence[sequence].process(tokens, logits)
 
@@ -175,20 +185,22 @@ class MlxProcessor(MadeAnew):
         return written_text(self.chain, tokens)
 
 
-def _sequence_of(frame: FrameType | None) -> Any:
-    """The object that stands for the calling sequence in mlx-lm's generators, None in another loop."""
+def _sequence_of(frame: FrameType | None) -> tuple[Any, bool]:
+    """The object that stands for the calling sequence in mlx-lm's generators, None in another loop; and whether the
+    first token of the sequence was chosen already.
+    """
     for _ in range(_FRAMES):
         if frame is None:
-            return None
+            break
         if frame.f_globals.get("__name__") == _GENERATORS:
-            if frame.f_code.co_name in _OF_ONE_SEQUENCE:
-                return frame.f_locals.get("_step")  # a function of its own in each call of the generator
-            given = frame.f_locals
+            name, given = frame.f_code.co_name, frame.f_locals
+            if name in _OF_ONE_SEQUENCE:  # each call of the generator has a function ``_step`` of its own
+                return given.get("_step"), name == "generate_step" and "n" in given
             buffers = getattr(given.get("self"), "_token_context", None)
             if buffers is not None and "e" in given:
-                return buffers[given["e"]]
+                return buffers[given["e"]], False
         frame = frame.f_back
-    return None
+    return None, False
 
 
 class _Start:

@@ -217,6 +217,16 @@ def test_a_prompt_that_continues_another_sequence_begins_anew(tiny_mlx: Any, way
     assert found == [alone(prompt) for prompt in prompts]
 
 
+def test_embeddings_without_a_prompt_are_refused(tiny_mlx: Any) -> None:
+    """mlx-lm chooses the first token without its processors there."""
+    model, processor = tiny_mlx(), to_mlx_lm(chain_of(("regex", {"pattern": PATTERNS[1]})))
+    embedded = model.model.embed_tokens(mx.array(PROMPTS[0]))
+    found = generate(model, processor, PROMPTS[0], input_embeddings=embedded)
+    assert found == generate(model, processor, PROMPTS[0])
+    with pytest.raises(NeedsNotMet, match="chose the first token without the chain: .* Give the ids of the prompt"):
+        generate(model, processor, [], input_embeddings=embedded)
+
+
 def test_half_precision_logits_stay_so() -> None:
     processor = to_mlx_lm(chain_of(("regex", {"pattern": "red"}), ("temperature", {"temperature": 0.5})))
     for dtype in (mx.float16, mx.bfloat16):
