@@ -52,11 +52,11 @@ def continuation_ids(text: str, tokenizer: Any) -> list[int]:
 
 
 def kept_prefix(tokens: Sequence[int], text: str, vocabulary: Vocabulary) -> int:
-    """The largest number of first tokens of a row whose bytes are a prefix of a text that ends between two characters.
+    """The largest number of first tokens of a row whose text is a prefix of a text, whole characters of it.
 
     Args:
         tokens: the tokens of the row.
-        text: the new text.
+        text: the new text; a byte that is no part of a character is U+FFFD in it.
         vocabulary: bytes of the tokens.
 
     Example:
@@ -64,15 +64,12 @@ def kept_prefix(tokens: Sequence[int], text: str, vocabulary: Vocabulary) -> int
         2
     """
     written = vocabulary.text_bytes(tokens)
-    if written.decode("utf-8", "replace") == text:
-        return len(tokens)
-    wanted = text.encode()
-    shared = common_prefix(written, wanted)
+    # U+FFFD has as many bytes as it can stand for, or more.
+    longest = len(text.encode())
     ends = list(accumulate((len(vocabulary.text_bytes((token,))) for token in tokens), initial=0))
     for kept in range(len(tokens), 0, -1):
         end = ends[kept]
-        # A byte 10xxxxxx is a continuation byte of a character.
-        if end <= shared and (end == len(wanted) or wanted[end] & 0xC0 != 0x80):
+        if end <= longest and text.startswith(written[:end].decode("utf-8", "replace")):
             return kept
     return 0
 

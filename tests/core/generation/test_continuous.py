@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logitloom import Backend
+from logitloom import Backend, load_backend
 from logitloom.errors import (
     ContextLengthExceeded,
     GenerationError,
@@ -18,7 +18,17 @@ from logitloom.errors import (
     SampleMismatchError,
 )
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, SequenceState, continuous
-from tests.core.generation.words import BOS, EOS, VOCABULARY, Counting, Encoder, fresh_logits, generator, tiny_model
+from tests.core.generation.words import (
+    BOS,
+    EOS,
+    HALVES,
+    VOCABULARY,
+    Counting,
+    Encoder,
+    fresh_logits,
+    generator,
+    tiny_model,
+)
 from tests.oracles.toy_model import ToyModel
 
 CHOICES = ("choice", {"choices": ["one cat", "two sheep"]})
@@ -227,8 +237,6 @@ class Scripted(ToyModel):
 
 def scripted(*texts: str) -> Scripted:
     """A model that after each of the texts, wherever they end, writes on."""
-    from logitloom import load_backend
-
     scripts = [Encoder().encode(text) for text in texts]
 
     def following(row: list[int]) -> int:
@@ -280,6 +288,14 @@ def test_a_stop_processor_of_the_chain_leaves_its_text_out_of_the_state() -> Non
     ]
 
 
+def test_half_a_character_before_a_stop_string_stays_as_it_is() -> None:
+    one, half = Encoder().encode("one"), VOCABULARY.token_bytes.index(HALVES[0])
+    written = [*one, half, *Encoder().encode(" cat sat")]
+    model = Scripted(load_backend("numpy"), lambda row: written[len(row)])
+    write = continuous(generator(model, ("stop", {"strings": [" sat"]}), max_tokens=20))
+    assert write("one").rows[0] == (*one, half, *Encoder().encode(" cat"))
+
+
 def test_max_tokens_and_stop_at_hold_for_one_call(model: Any) -> None:
     write = continuous(generator(model, eos=(), max_tokens=6))
     assert len(write([1], max_tokens=2).rows[0]) == 3
@@ -291,8 +307,6 @@ def test_max_tokens_and_stop_at_hold_for_one_call(model: Any) -> None:
 
 def test_a_search_in_rounds_optimises_the_whole_sequence() -> None:
     """With as many beams as prefixes the search is exhaustive, so two rounds find what one finds."""
-    from logitloom import load_backend
-
     model = ToyModel(load_backend("numpy"), vocab=4)
     search = continuous(Generator(model, strategy=BeamSearch(beams=64, samples=64), max_tokens=3, eos=()))
     best = continuous(Generator(model, strategy=BeamSearch(beams=64, samples=64), max_tokens=2, eos=()))
@@ -304,7 +318,6 @@ def test_a_search_in_rounds_optimises_the_whole_sequence() -> None:
 
 
 def test_scores_of_a_search_count_carried_tokens() -> None:
-    from logitloom import load_backend
     from logitloom.generation import Carried, beam_search
 
     model = ToyModel(load_backend("numpy"), vocab=VOCABULARY.size)

@@ -154,6 +154,17 @@ def test_half_a_character_at_the_end_is_kept_as_it_is() -> None:
     assert part(state, slice(0, 6)).rows[0] == state.rows[0][:-1]
 
 
+@given(st.lists(st.sampled_from([0x61, 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xFF]), min_size=1, max_size=8))
+def test_bytes_that_are_no_character_are_kept_as_they_are(row: list[int]) -> None:
+    words = Vocabulary([bytes([byte]) for byte in range(256)])
+    state = SequenceState([tuple(row)], np.zeros((1, 1)), vocabulary=words)  # no tokenizer: nothing is encoded
+    text = bytes(row).decode("utf-8", "replace")
+    for cut in range(1, len(text) + 1):
+        kept = part(state, slice(0, cut))
+        assert kept.rows[0] == tuple(row)[: len(kept.rows[0])]
+        assert list(kept) == [text[:cut]]
+
+
 # -- the number of axes and their ends ----------------------------------------------------------------------------
 
 
