@@ -486,6 +486,11 @@ class Chain:
         loops = not any(table and told for table, told in zip(tabled, late, strict=True))
         return whole if self.debug else planned(whole, loops=loops)
 
+    @property
+    def unrecorded(self) -> Chain:
+        """The chain without a link that records what the others do: itself, but for chains of ``logitloom.trace``."""
+        return self
+
     def part(self, links: Sequence[Link]) -> Chain:
         """A chain of some, or other, links with the same resources."""
         return Chain(links, vocabulary=self.vocabulary, model=self.model, debug=self.debug)

@@ -171,8 +171,6 @@ def run(arguments: argparse.Namespace) -> int:
         check_target(Path(arguments.trace))
     if arguments.heal and not arguments.raw:
         raise OptionError("--heal needs --raw: the chat template ends a prompt with special tokens.")
-    if arguments.heal and arguments.trace:
-        raise OptionError("--heal cannot be traced. Leave out --trace.")
     chain = build_chain(arguments)
     strategy, texts = _checked(arguments, chain), _prompts(arguments)
     loader = registry.load_plugin("models", arguments.loader)

@@ -44,9 +44,10 @@ class ChainPart:
     """
 
     def __init__(self, chain: Chain, keep: Callable[[Link], bool]) -> None:
+        # What records the chain records no drafts.
+        chain = chain.unrecorded
         self._indices = [i for i, link in enumerate(chain.links) if keep(link)]
-        links = [chain.links[i] for i in self._indices]
-        self._chain = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
+        self._chain = chain.part([chain.links[i] for i in self._indices])
 
     def __len__(self) -> int:
         return len(self._indices)

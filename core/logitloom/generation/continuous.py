@@ -337,9 +337,9 @@ def _stopping(chain: Chain, strings: tuple[str, ...], vocabulary: Vocabulary | N
     while label in chain.labels:
         number += 1
         label = f"stop#{number}"
-    links = (*chain.links, Link(label, None, None, processor=StopStrings(strings, include=True)))
-    own = chain.vocabulary if chain.vocabulary is not None else vocabulary
-    return Chain(links, vocabulary=own, model=chain.model, debug=chain.debug)
+    if chain.vocabulary is None and vocabulary is not None:
+        chain = chain.configure(tokenizer=vocabulary)
+    return chain.part([*chain.links, Link(label, None, None, processor=StopStrings(strings, include=True))])
 
 
 class _OneEach:

@@ -98,8 +98,7 @@ def heal(
     if not any(link is not before for link, before in zip(links, chain.links, strict=True)):
         at = next((i for i, link in enumerate(links) if link.declared("stage") == "warp"), len(links))
         links[at:at] = processors.load([name, options]).links
-    healed = Chain(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
-    return Healed(kept, healed, removed, texts)
+    return Healed(kept, chain.part(links), removed, texts)
 
 
 def removed_tokens(prompt: Sequence[int], vocabulary: Vocabulary) -> int:

@@ -19,6 +19,7 @@ from logitloom.generation.sampled import Distributions, Sampled
 from logitloom.process_memory import ProcessLock
 from logitloom.processor import Processor
 from logitloom.rows.tree import Rows
+from logitloom.trace.observed_chain import ObservedChain
 
 __all__ = ["RecordedChain"]
 
@@ -28,7 +29,7 @@ _MOST_STEPS: Final = 64
 _MOST_BYTES: Final = 256 << 20
 
 
-class RecordedChain(Chain):
+class RecordedChain(ObservedChain):
     """A chain that also records of each token its log-probability after the chain and before the chain, and more.
 
     A recorded chain gives the very logits of the chain that it was made of, and goes into any engine's adapter. The
@@ -65,20 +66,20 @@ class RecordedChain(Chain):
         self._hold(chain, _DistributionRecorder(limit, first))
 
     def _hold(self, chain: Chain, recorder: _DistributionRecorder) -> None:
-        self._recorded, self._recorder = chain, recorder
+        self._inner, self._recorder = chain, recorder
         links = [*chain.links, Link(_LABEL, None, None, processor=recorder)]
         super().__init__(links, vocabulary=chain.vocabulary, model=chain.model, debug=chain.debug)
 
-    def configure(self, *, tokenizer: Any = None, model: Any = None, **options: dict[str, Any]) -> RecordedChain:
-        """As :meth:`Chain.configure`; the new chain writes into the same record."""
-        configured = RecordedChain.__new__(RecordedChain)
-        configured._hold(self._recorded.configure(tokenizer=tokenizer, model=model, **options), self._recorder)
-        return configured
+    def again(self, chain: Chain) -> RecordedChain:
+        """The recorded chain of another chain, which writes into the same record."""
+        recorded = RecordedChain.__new__(RecordedChain)
+        recorded._hold(chain, self._recorder)
+        return recorded
 
     def __reduce__(self) -> Any:
         """A copy records anew."""
         again = functools.partial(RecordedChain, limit=self._recorder.limit, first=self._recorder.first)
-        return again, (self._recorded,)
+        return again, (self._inner,)
 
     def process(self, logits: Array, state: ChainState, context: Context) -> tuple[Array, ChainState]:
         """As :meth:`Chain.process`; the given logits are not overwritten, even if they are donated."""

@@ -20,6 +20,7 @@ from logitloom.errors import OptionError
 from logitloom.processor import Processor
 from logitloom.trace.automaton_states import StateNumbers
 from logitloom.trace.distribution import Change, Distribution, changed, described, probabilities
+from logitloom.trace.observed_chain import ObservedChain
 from logitloom.trace.record import Record
 
 __all__ = ["TracedChain"]
@@ -27,7 +28,7 @@ __all__ = ["TracedChain"]
 _LABEL: Final = "trace"
 
 
-class TracedChain(Chain):
+class TracedChain(ObservedChain):
     """A chain that also records the changes of each processor at each step, in its attribute ``record``.
 
     A traced chain gives the very logits of the chain it was made of. Its state also has one number per row, the index
@@ -51,7 +52,7 @@ class TracedChain(Chain):
         self._hold(chain, Record(chain.labels, limit), top)
 
     def _hold(self, chain: Chain, record: Record, top: int) -> None:
-        self.record, self._traced = record, chain
+        self.record, self._inner = record, chain
         processors = {link.label: link.processor for link in chain.links}
         self._recorder = _StepRecorder(self.record, processors, top, chain.branches)
         recorder = Link(_LABEL, None, None, processor=self._recorder)
@@ -59,12 +60,11 @@ class TracedChain(Chain):
         #: Makes a chain that records the same of the same.
         self._again = functools.partial(TracedChain, chain, top=top, limit=record.limit)
 
-    def configure(self, *, tokenizer: Any = None, model: Any = None, **options: dict[str, Any]) -> TracedChain:
-        """As :meth:`Chain.configure`; the new chain writes into the same record."""
-        configured = TracedChain.__new__(TracedChain)
-        chain = self._traced.configure(tokenizer=tokenizer, model=model, **options)
-        configured._hold(chain, self.record, self._recorder.top)
-        return configured
+    def again(self, chain: Chain) -> TracedChain:
+        """The traced chain of another chain, which writes into the same record."""
+        traced = TracedChain.__new__(TracedChain)
+        traced._hold(chain, self.record, self._recorder.top)
+        return traced
 
     def __reduce__(self) -> Any:
         """A copy records anew."""
@@ -106,6 +106,7 @@ class _StepRecorder(Processor):
         """``[rows] int32``: ``-1 - row``, where a row starts."""
         if context.vocabulary is not None:
             self.record.vocabulary = context.vocabulary
+        self.record.labels = tuple(self.processors)
         self.record.start([list(prompt) for prompt in context.prompt or [()] * context.batch])
         self._numbers = {
             label: StateNumbers(processor.constraint_for(context), self.record.automata.setdefault(label, {}))
@@ -117,7 +118,7 @@ class _StepRecorder(Processor):
     def process(self, logits: Array, state: Array, context: Context) -> tuple[Array, Array]:
         """Close the step."""
         backend = context.backend
-        if not self.record.labels:
+        if not self.processors:
             self._open(logits, 1, context)
         parents = backend.to_numpy(state).tolist()
         accepted: list[list[int]] = [[] for _ in parents]

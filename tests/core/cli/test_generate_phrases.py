@@ -47,7 +47,6 @@ def test_a_phrase_that_is_avoided(capsys: Any) -> None:
     ("options", "said"),
     [
         (["--heal"], "--heal needs --raw: the chat template ends a prompt with special tokens."),
-        (["--heal", "--raw", "--trace", "t.html"], "--heal cannot be traced. Leave out --trace."),
     ],
 )
 def test_healing_needs_the_prompt_as_it_is_and_no_trace(options: list[str], said: str, capsys: Any) -> None:

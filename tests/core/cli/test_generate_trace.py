@@ -18,7 +18,9 @@ __all__ = ["prompts"]  # a fixture
 
 
 @pytest.mark.usefixtures("prompts")
-@pytest.mark.parametrize("way", [[], ["--sample", "2"], ["--beams", "3"], ["--stream"], ["--draft", "prompt_lookup"]])
+@pytest.mark.parametrize(
+    "way", [[], ["--sample", "2"], ["--beams", "3"], ["--stream"], ["--draft", "prompt_lookup"], ["--heal"]]
+)
 def test_a_traced_generation_prints_the_same_text_and_writes_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], way: list[str]
 ) -> None:

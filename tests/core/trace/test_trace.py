@@ -12,7 +12,7 @@ import pytest
 
 from logitloom import Context, Vocabulary, load_backend, processors
 from logitloom.errors import GenerationError, OptionError, SequenceIndexError
-from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
+from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, continuous, heal
 from logitloom.generation.candidates import load as load_candidates
 from logitloom.trace import RecordedChain, TracedChain
 from tests.oracles.toy_model import ToyModel
@@ -147,6 +147,64 @@ def test_rejected_drafts_are_counted_as_abandoned():
     page = tracing.record.to_dict()
     assert page["abandoned"] == len(tracing.record) - len(page["steps"])
     assert [len(s["steps"]) for s in page["sequences"]] == [len(s.steps) for s in tracing.record.sequences]
+
+
+def test_only_the_distributions_of_the_target_are_recorded_beside_drafts_of_a_model():
+    assistant = load_candidates("assistant", {"model": ToyModel(load_backend("numpy"), seed=3)})
+    _, tracing = traced()
+    generated(tracing, Multinomial(1), candidates=assistant)
+    steps, target = tracing.record.steps, ToyModel(load_backend("numpy"))
+    for step in steps:
+        row, at = [*step.accepted], step
+        while at.parent >= 0:
+            at = steps[at.parent]
+            row = [*at.accepted, *row]
+        row = [*PROMPTS[-1 - at.parent], *row]
+        logits = target.row_logits(row).astype(np.float64)
+        wanted = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        assert [p for _, p in step.before.top] == pytest.approx(sorted(wanted)[: -len(step.before.top) - 1 : -1])
+
+
+#: Two letters are a token, so a prompt that ends with the first of them is healed.
+PAIRS = Vocabulary([bytes([97 + i]) for i in range(EOS - 1)] + [b"ab", b""], eos=[EOS])
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Multinomial(2), BeamSearch(3, samples=2)])
+@pytest.mark.parametrize("specs", [(("regex", {"pattern": "[a-h]{3,30}"}),), (("top_k", {"k": 4}),)])
+def test_a_healed_generation_is_recorded(specs, strategy):
+    chain = processors.load(*specs, tokenizer=PAIRS)
+    tracing = TracedChain(chain)
+    prompts = [[2, 0], [5, 6]]
+    expected, found = (
+        Generator(ToyModel(load_backend("numpy")), each, strategy, max_tokens=9, heal=True)(prompts)
+        for each in (chain, tracing)
+    )
+    assert found == expected
+    assert max(each.healed for each in found) == 1
+    tracing.record.attach(found)
+    for sequence, told in zip(tracing.record.sequences, found, strict=True):
+        assert (*sequence.leading, *(token for each in sequence.chosen for token in each)) == told.tokens
+        assert all(len(step.changes) == len(tracing.record.labels) for step in sequence.steps)
+
+
+def test_a_round_that_stops_at_a_text_is_recorded():
+    chain, tracing = traced(("temperature", {"temperature": 0.5}))
+    states = [
+        continuous(Generator(ToyModel(load_backend("numpy")), each, Multinomial(), eos=()))([1], stop_at="a")
+        for each in (chain, tracing)
+    ]
+    assert states[1].rows == states[0].rows
+    assert tracing.record.labels == ("temperature", "stop")
+    assert len(tracing.record) == len(states[1].rows[0]) - 1
+
+
+def test_the_record_of_a_healed_chain_is_that_of_the_chain():
+    recorded = RecordedChain(processors.load(("regex", {"pattern": "[a-h]{3,30}"}), tokenizer=PAIRS))
+    healed = heal(recorded, [[2, 0]])
+    (found,) = Generator(ToyModel(load_backend("numpy")), healed.chain, max_tokens=9, skip_forced=False)(healed.prompts)
+    known = recorded.sampled(found.tokens, prompt=healed.prompts[0])
+    assert [each.token for each in known] == list(found.tokens)
+    assert sum(each.logprob for each in known) <= 0
 
 
 def test_automata_are_recorded_with_the_states_that_were_visited():

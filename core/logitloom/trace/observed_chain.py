@@ -1,0 +1,36 @@
+"""A chain with a last processor that records what the others do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from logitloom.chain import Chain
+from logitloom.chain.links import Link
+
+__all__ = ["ObservedChain"]
+
+
+class ObservedChain(Chain):
+    """A chain with a last link that records what the other links do. The chain of these is in ``_inner``."""
+
+    _inner: Chain
+
+    @property
+    def unrecorded(self) -> Chain:
+        """The chain that is recorded."""
+        return self._inner
+
+    def again(self, chain: Chain) -> Self:
+        """The observed chain of another chain, which writes into the same record."""
+        raise NotImplementedError(f"{type(self).__name__} must define again(chain).")
+
+    def configure(self, *, tokenizer: Any = None, model: Any = None, **options: dict[str, Any]) -> Self:
+        """As :meth:`Chain.configure`; the new chain writes into the same record."""
+        return self.again(self._inner.configure(tokenizer=tokenizer, model=model, **options))
+
+    def part(self, links: Sequence[Link]) -> Chain:
+        """As :meth:`Chain.part`; if the link that records is among the links, the new chain writes into its record."""
+        others = [link for link in links if link is not self.links[-1]]
+        part = self._inner.part(others)
+        return part if len(others) == len(links) else self.again(part)
