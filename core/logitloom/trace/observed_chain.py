@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+from logitloom.arguments import instance
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
+from logitloom.errors import OptionError
 
 __all__ = ["ObservedChain"]
 
@@ -20,6 +22,20 @@ class ObservedChain(Chain):
     def unrecorded(self) -> Chain:
         """The chain that is recorded."""
         return self._inner
+
+    def _recordable(self, chain: Chain) -> None:
+        """Raise unless a chain can be recorded.
+
+        Raises:
+            OptionError: for what is no chain, and for a chain that is recorded already.
+        """
+        instance(chain, Chain, "chain", OptionError)
+        if isinstance(chain, ObservedChain):
+            raise OptionError(
+                f"A {type(self).__name__} cannot record a {type(chain).__name__}: each records by its own steps, so "
+                f"one of both would miss them. Give the attribute 'unrecorded' of the {type(chain).__name__}, the "
+                f"chain itself."
+            )
 
     def again(self, chain: Chain) -> Self:
         """The observed chain of another chain, which writes into the same record."""

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from logitloom.arguments import flag, ids, instance, optional_ids, whole
+from logitloom.arguments import flag, ids, optional_ids, whole
 from logitloom.arrays.backend import Array, Backend
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
@@ -43,7 +43,7 @@ class RecordedChain(ObservedChain):
             row that has ended may wait for others; or the last, as an engine may show a prompt piece by piece.
 
     Raises:
-        OptionError: for a ``limit`` below 1, or arguments of other types.
+        OptionError: for a ``limit`` below 1, arguments of other types, or a chain that is recorded already.
 
     Example:
         >>> import numpy as np
@@ -59,7 +59,7 @@ class RecordedChain(ObservedChain):
     """
 
     def __init__(self, chain: Chain, *, limit: int = 4096, first: bool = True) -> None:
-        instance(chain, Chain, "chain", OptionError)
+        self._recordable(chain)
         first = flag(first, "first", OptionError)
         if whole(limit, "limit", OptionError) < 1:
             raise OptionError(f"A record remembers at least one step of a row, but limit is {limit}.")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from logitloom.arguments import instance, whole
+from logitloom.arguments import whole
 from logitloom.arrays.backend import Array
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
@@ -41,11 +41,11 @@ class TracedChain(ObservedChain):
         limit: steps of rows to keep; later steps are counted and not kept.
 
     Raises:
-        OptionError: for a negative ``top`` or ``limit``.
+        OptionError: for a negative ``top`` or ``limit``, or a chain that is recorded already.
     """
 
     def __init__(self, chain: Chain, *, top: int = 8, limit: int = 20_000) -> None:
-        instance(chain, Chain, "chain", OptionError)
+        self._recordable(chain)
         for name, value in {"top": top, "limit": limit}.items():
             if whole(value, name, OptionError) < 0:
                 raise OptionError(f"A trace keeps a number of {name} that is not negative, but {name} is {value}.")

@@ -207,6 +207,15 @@ def test_the_record_of_a_healed_chain_is_that_of_the_chain():
     assert sum(each.logprob for each in known) <= 0
 
 
+@pytest.mark.parametrize("inner", [TracedChain, RecordedChain])
+@pytest.mark.parametrize("outer", [TracedChain, RecordedChain])
+def test_a_recorded_chain_is_not_recorded_again(outer, inner):
+    chain, _ = traced()
+    with pytest.raises(OptionError, match=f"^A {outer.__name__} cannot record a {inner.__name__}: .*'unrecorded'"):
+        outer(inner(chain))
+    assert outer(inner(chain).unrecorded).unrecorded is chain
+
+
 def test_automata_are_recorded_with_the_states_that_were_visited():
     _, tracing = traced()
     tracing.record.attach(generated(tracing, Greedy()))
