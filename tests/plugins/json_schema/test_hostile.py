@@ -259,6 +259,26 @@ def test_a_list_that_takes_too_many_states_is_an_error_beforehand(name: str) -> 
     assert not accepts(machine, json.dumps({"q": 1, "a": invalid}))
 
 
+PATTERNS = [f"b{number}k.*z{number}" for number in range(9)]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"patternProperties": {pattern: {"const": pattern} for pattern in PATTERNS}},
+        {"propertyNames": {"allOf": [{"pattern": pattern} for pattern in PATTERNS]}},
+        {"allOf": [{"pattern": pattern} for pattern in PATTERNS]},
+        {"oneOf": [{"pattern": pattern} for pattern in PATTERNS]},
+    ],
+    ids=lambda schema: next(iter(schema)),
+)
+def test_patterns_that_take_too_many_states_together_are_an_error_beforehand(wanted: Any) -> None:
+    with pytest.raises(BudgetExceeded, match="The limit is exceeded at #/properties/a/items"):
+        compile_schema({"properties": {"a": {"items": wanted}}}, budget=Budget(states=3000))
+    single = {"properties": {"a": {"items": {"pattern": PATTERNS[0]}}}}
+    assert accepts(compile_schema(single, budget=Budget(states=3000)), '{"a":["b0k z0"]}')
+
+
 def test_a_list_that_must_be_filtered_is_an_error_with_its_place() -> None:
     schema = {"properties": {"a": {"enum": TITLES, "pattern": "[a-z]"}}, "required": ["a"], "type": "object"}
     with pytest.raises(BudgetExceeded, match="The limit is exceeded at #/properties/a"):

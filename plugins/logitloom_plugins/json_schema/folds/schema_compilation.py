@@ -44,6 +44,8 @@ _CHECKED = ("null", "number", "string", "array", "object")
 _COUNTED: Final = frozenset(("req", "minp", "maxp", "mini", "maxi"))
 #: The most states of one object or array that are visited to find out whether there are too many alternatives.
 _FIRST_FRAMES: Final = 2
+#: The automaton of more patterns at one place may take too many states.
+_MOST_PATTERNS: Final = 4
 #: The most characters of a message that list keywords.
 _MOST_TOLD: Final = 320
 _NOT_DISTINCT: Final = (
@@ -202,8 +204,8 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
     """Look at every keyword that can play a part, and note the keywords that cannot be enforced.
 
     Returns:
-        The nodes with ``uniqueItems`` or with lists that may take too many states, and the nodes from which subschemas
-        lead to such a node.
+        The nodes with ``uniqueItems``, and with lists or patterns that may take too many states, and the nodes from
+        which subschemas lead to such a node.
     """
     document = keywords.document
     found: set[int] = set()
@@ -218,7 +220,7 @@ def check(keywords: Keywords, tracker: BudgetTracker) -> set[int]:
                 continue
             formula = keywords.of(number, kind)
             every = atoms(formula)
-            if _is_long(_listed(every), tracker):
+            if _is_long(_listed(every), tracker) or _has_many_patterns(every):
                 found.add(number)
             if kind == "object":
                 keywords.look_for_selection(formula)
@@ -255,13 +257,18 @@ def _listed(every: Iterable[Atom]) -> set[object]:
     return found
 
 
+def _has_many_patterns(every: Iterable[Atom]) -> bool:
+    return len({atom[1] for atom in every if atom[0] in ("pat", "patp")}) > _MOST_PATTERNS
+
+
 def _is_long(elements: Iterable[object], tracker: BudgetTracker) -> bool:
     """Whether the prefix trie of elements exceeds the limit on states if the elements share few beginnings."""
     return sum([len(str(each).encode(errors="replace")) for each in elements]) > tracker.budget.states
 
 
-def _make_long_lists(values: Satisfiability, demand: ValueConstraint) -> None:
-    """Make the automata of the long lists that a value is read with, so that too long ones are refused beforehand.
+def _make_large_automata(values: Satisfiability, demand: ValueConstraint) -> None:
+    """Make the automata of long lists and of many patterns with which a value is read, so that too large ones are
+    refused beforehand.
 
     Raises:
         BudgetExceeded: if an automaton exceeds the budget; the message names the place in the schema.
@@ -269,11 +276,15 @@ def _make_long_lists(values: Satisfiability, demand: ValueConstraint) -> None:
     with values.located(demand):
         for kind, make in (("string", values.content), ("number", values.number)):
             formulas = values.of_type(demand, kind)
-            if _is_long(_listed([atom for formula in formulas for atom in atoms(formula)]), values.tracker):
+            every = [atom for formula in formulas for atom in atoms(formula)]
+            if _is_long(_listed(every), values.tracker) or _has_many_patterns(every):
                 make(formulas)
         formulas = values.of_type(demand, "object")
         plan = values.opened("object", formulas, EVERYTHING).plan if formulas else None
-        if isinstance(plan, ObjectPlan) and plan.keys.is_slow and _is_long(plan.keys.names, values.tracker):
+        if isinstance(plan, ObjectPlan) and (
+            len(plan.keys.patterns) > _MOST_PATTERNS
+            or (plan.keys.is_slow and _is_long(plan.keys.names, values.tracker))
+        ):
             _ = plan.keys.automaton
 
 
@@ -296,7 +307,7 @@ def _visit_constraints(
     for demand in queue:
         if not any(node in nodes for formula in (demand.must, *demand.extras) for node in nodes_in(formula)):
             continue
-        _make_long_lists(values, demand)
+        _make_large_automata(values, demand)
         for kind in ("object", "array"):
             formulas = values.of_type(demand, kind)
             frame = values.opened(kind, formulas, EVERYTHING) if formulas else None
