@@ -444,6 +444,15 @@ def test_alternatives_that_are_lists_of_different_values_are_refused_by_place() 
         compile_schema({"properties": {"tags": {"anyOf": [array({"type": "string"}), listed]}}})
 
 
+def test_the_reason_is_told_to_its_end_at_a_place_some_levels_down() -> None:
+    files = {"anyOf": [array({"type": "string"}), {"type": "array", "maxItems": 1}]}
+    definition = {"allOf": [{"properties": {"compilerOptions": {"properties": {"files": files}}}}]}
+    with pytest.raises(UnsupportedSchema) as caught:
+        compile_schema({"definitions": {"project": definition}, "$ref": "#/definitions/project"})
+    [(_, place, why)] = caught.value.problems
+    assert f"'uniqueItems' at {place}: {why}. Remove" in str(caught.value)
+
+
 def test_only_what_cannot_be_enforced_is_left_out() -> None:
     schema = {"properties": {"a": array({"type": "string"}), "b": array(contains={"const": 1})}}
     with pytest.warns(UserWarning, match="'uniqueItems' at #/properties/b/uniqueItems"):

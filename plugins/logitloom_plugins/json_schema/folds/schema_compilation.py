@@ -49,9 +49,8 @@ _MOST_PATTERNS: Final = 4
 #: The most characters of a message that list keywords.
 _MOST_TOLD: Final = 320
 _NOT_DISTINCT: Final = (
-    f"that all items differ can be enforced where it must hold once the array begins; beside contains, beside minItems "
-    f"with prefixItems or few values, and in branches that are open then (anyOf, oneOf, if, not) only if items have at "
-    f"most {MOST_UNIQUE} possible values that are no arrays or objects"
+    f"items are kept different where they must differ once the array begins; beside contains, beside minItems with "
+    f"prefixItems or few values, and in undecided branches only at most {MOST_UNIQUE} values, no arrays or objects"
 )
 
 
