@@ -116,6 +116,32 @@ def test_the_farthest_end_is_that_of_some_state(pattern: str, bounds: dict[str, 
     assert content.farthest_end == max((way[0] for place in places if (way := content.way_to_end(*place))), default=0)
 
 
+@pytest.mark.parametrize("schema", [
+    *({"pattern": pattern} for pattern in PATTERNS[:4]),
+    {"enum": ["alpha", "alps", "beta", "b"]},
+    {"anyOf": [{"enum": [f"word {number}" for number in range(40)]}, {"type": "string", "minLength": 3}]},
+], ids=str)  # fmt: skip
+def test_no_shortest_path_is_longer_than_the_longest_way(schema: dict[str, object]) -> None:
+    content = content_of(schema)
+    assert content is not None
+    steps = [{*row[row >= 0].tolist()} for row in content.automaton.next]
+    longest = 0
+    for start in range(len(steps)):
+        distance, reached = {start: 0}, [start]
+        for state in reached:
+            reached += sorted(steps[state] - distance.keys())
+            distance |= {after: distance[state] + 1 for after in steps[state] if after not in distance}
+        longest = max(longest, *distance.values())
+    assert longest <= content.longest_way <= len(steps)
+
+
+def test_the_way_out_of_a_list_is_no_longer_than_its_longest_value() -> None:
+    listed = [f"{number} is the number of this value" for number in range(300)]
+    content = content_of({"anyOf": [{"enum": listed}, {"type": "string", "minLength": 1}]})
+    assert content is not None
+    assert max(map(len, listed)) <= content.longest_way < max(map(len, listed)) + 12
+
+
 @pytest.mark.parametrize("pattern", ["^(\\w+ ){0,40}$", "^(ab|cde)*$", "^é{3,}x", ".{10}"])
 @pytest.mark.long
 def test_a_text_is_read_off_the_states_without_a_question_for_each_byte(

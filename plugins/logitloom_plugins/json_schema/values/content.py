@@ -21,6 +21,9 @@ __all__ = ["Content"]
 _LAST: Final = 6
 #: The most distances that are compared to find the farthest end.
 _MOST_DISTANCES: Final = 1 << 11
+#: The most entries of a table of next states, and rounds, with which the longest of the shortest paths is bounded.
+_MOST_ENTRIES: Final = 1 << 19
+_MOST_ROUNDS: Final = 256
 
 
 class _Span(NamedTuple):
@@ -258,12 +261,33 @@ class Content:
         return best
 
     @cached_property
+    def longest_way(self) -> int:
+        """An upper bound on the steps of a shortest path from one state of the automaton to another.
+
+        Such a path comes to no state twice. States to which no loop leads come in levels, and the path visits one of
+        each level at most: of the prefix trie of listed values as many as the longest value is long.
+        """
+        following = self.automaton.next
+        states = left = len(following)
+        if following.size > _MOST_ENTRIES:
+            return states
+        before = np.bincount(following[following >= 0], minlength=states)
+        level, levels = np.flatnonzero(before == 0), 0
+        while len(level) and levels < _MOST_ROUNDS:
+            left, levels = left - len(level), levels + 1
+            reached = following[level]
+            reached, times = np.unique(reached[reached >= 0], return_counts=True)
+            before[reached] -= times
+            level = reached[before[reached] == 0]
+        return levels + left
+
+    @cached_property
     def farthest_end(self) -> int:
         """An upper bound on the characters to the nearest end within the bounds, from any state that leads to one."""
         if self._shrinks:
             return max([self._farthest_with(span.ending) for span in self._spans])
         least = max([span.first for span in self._spans], default=0)
-        last = least + self.automaton.states
+        last = least + self.longest_way
         spans = self.exact_spans if len(self._spans) == 1 else None
         if spans is None or (least and last > _MOST_DISTANCES):
             return last

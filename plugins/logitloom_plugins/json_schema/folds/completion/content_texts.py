@@ -164,7 +164,7 @@ class ContentTexts:
             return farthest
         if len(content.found) > _FEW_OUTPUTS:
             # Up to the last bound each character is counted; after it a shortest text comes to no state twice.
-            return content.points[-1] + content.automaton.states
+            return content.points[-1] + content.longest_way
         # A character that has begun is not counted.
         return 1 + max([self._only(content, label).farthest_end for label in content.found], default=0)
 
