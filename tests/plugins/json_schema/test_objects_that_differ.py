@@ -14,7 +14,7 @@ from logitloom.constraints import UNKNOWN
 from tests.plugins.json_schema.test_strings_that_differ import WORDS, constraint_of
 
 _STRING = {"type": "string"}
-#: Objects whose last member, or one more member, can always make them differ.
+#: Objects that a member of many values, or one more member, can always make differ, and objects of few values.
 BOUNDED: dict[str, dict[str, Any]] = {
     "any member": {"properties": {"a": _STRING}},
     "any member of numbers": {"properties": {"a": {"enum": ["B", "c"]}}, "additionalProperties": {"type": "integer"}},
@@ -23,13 +23,28 @@ BOUNDED: dict[str, dict[str, Any]] = {
     "nested": {
         "properties": {"a": {"type": "array", "items": {"type": "object", "required": ["b"]}}, "n": {"type": "number"}}
     },
+    "few values behind a string": {
+        "properties": {"k": _STRING, "kind": {"enum": ["a", "bc"]}, "on": {"type": "boolean"}},
+        "required": ["kind"],
+    },
+    "few values alone": {"properties": {"kind": {"enum": ["a", "bc", 7]}, "on": {"type": ["boolean", "null"]}}},
+    "a last array": {"properties": {"k": {"type": "boolean"}, "tags": {"type": "array", "items": _STRING}}},
+    "a last object": {
+        "properties": {"k": {"type": "boolean"}, "more": {"type": "object", "properties": {"a": _STRING}}}
+    },
+    "a last value": {"properties": {"k": {"type": "boolean"}, "v": {}}},
+    "a required number before listed texts": {
+        "properties": {"größe": {"type": ["integer", "boolean"]}, "Name": {"enum": ["B", "abc", "Zz"]}},
+        "required": ["größe", "Name"],
+    },
 }
-#: Objects with few values at the end, whose masks are searched.
+#: Objects whose masks are searched.
 SEARCHED: dict[str, dict[str, Any]] = {
     "listed texts": {
         "properties": {"größe": {"type": ["integer", "boolean"]}, "Name": {"enum": ["B", "abc", "Zz"]}},
         "required": ["Name"],
     },
+    "an array of few items": {"properties": {"tags": {"type": "array", "items": _STRING, "maxItems": 2}}},
     "an object and a boolean": {"properties": {"ID": {"type": "object"}, "a": {"type": "boolean"}}, "required": ["a"]},
     "optional names in capitals": {"properties": {"ID": {"type": "boolean"}, "KEY": {"enum": ["X", "y"]}}},
 }

@@ -513,8 +513,8 @@ class TokenBounds:
             if listed is None or value is _NO_BOUND:
                 return _NO_BOUND
             texts, ending = listed
-            if self._machine.values.of_type(member.demand, "object"):
-                # Whitespace may stand behind each byte of an object.
+            if any(self._machine.values.of_type(member.demand, kind) for kind in ("object", "array")):
+                # Whitespace may stand behind each byte of an object or array.
                 ending *= self._bytes(b",", layout)
             longest = max([longest, *[self._tokens(b"," + text, layout) for text in texts]])
             added = max(added, value.added, ending, longest)

@@ -132,9 +132,9 @@ class PartTexts:
         for frame in self.openings(demand)[2]:
             # Further objects are taken from a list.
             texts += [text for _, text, _ in values_in_order(self._texts, demand, 1 << others.bit_length())]
-            if demand.extras or isinstance(frame, ArrayFrame) or (more and len({*texts}) <= others):
+            if demand.extras or (more and len({*texts}) <= others):
                 return None
-            size = self._most_to_end_differently(frame, others)
+            size = self._most_to_end_differently(frame, others, _DEPTH)
             if size is None:
                 return None
             ending = max(ending, size + more * (max(map(len, texts)) - min(map(len, texts))))
@@ -381,50 +381,86 @@ class PartTexts:
         """The name of a member; of a name that the schema does not list, a name of two characters."""
         return json.dumps(label[1], ensure_ascii=False).encode() if label[0] == "name" else b'"aa"'
 
-    # --- objects that must differ -----------------------------------------------------------------------------------
+    # --- objects and arrays that must differ -------------------------------------------------------------------------
 
-    def _most_to_end_differently(self, frame: ObjectFrame, taken: int) -> int | None:
-        """The most bytes, without whitespace, that end an object that has begun so that it differs from some others.
+    def _most_to_end_differently(self, frame: Frame, taken: int, depth: int) -> int | None:
+        """The most bytes, without whitespace, that end a begun object or array so that it differs from others.
 
-        Some object with these bytes is always found: one more member with a free name can come, or the last declared
-        member, whose value is free, is written to the end with bytes that the search tries. ``None`` for other objects.
+        Some text with these bytes is always found, written with bytes that the search tries: one more item or one more
+        member with a free name can come, or a declared member is written to the end whose values are many. Behind the
+        last such member each member has few values, and those of any object that differs are written. ``None`` for
+        other objects and arrays.
 
         Args:
-            frame: the object before its first member.
-            taken: the number of the other objects.
+            frame: the object or array before its first member.
+            taken: the number of the others.
+            depth: levels of objects and arrays within it that are looked at.
         """
-        size, plan = self._most_to_end(frame, _DEPTH), frame.plan
+        size = self._most_to_end(frame, _DEPTH) if depth else None
         if size is None:
             return None
+        if isinstance(frame, ArrayFrame):
+            one = item(frame._replace(length=frame.plan.varied)) if frame.plan.most is None else None
+            # The further item has not begun, so a string or a number is enough where both may come.
+            ways = [] if one is None else self._ways_to_differ(one.demand, taken, depth - 1)
+            return min([size + len(b",") + way for way in ways if way is not None], default=None)
+        plan = frame.plan
         others = plan.undeclared(plan.keys.others)
         if others and plan.keys.plain_names:
             names = taken + len(plan.names)
             letters = next(count for count in range(1, 64) if _LETTERS**count > names)
             values = self.value(ValueConstraint(plan.hard_child(others[0]))).values()
             return size + _AROUND_NAME + letters + max(map(len, values)) if values else None
-        if others or not plan.names:
-            return None
-        last = plan.names[-1]
-        written = json.dumps(last, ensure_ascii=False).encode()
-        if len(plan.names) - 1 not in plan.required and not {*written} <= {*TRIED}:
-            return None
-        differ = self._most_to_differ(ValueConstraint(plan.hard_child(("name", last))), taken)
-        return None if differ is None else size + _AROUND_NAME + len(written) + differ
+        return None if others else self._most_to_end_declared(frame, size, taken, depth)
 
-    def _most_to_differ(self, demand: ValueConstraint, taken: int) -> int | None:
-        """The most bytes that make a string or number differ from others; ``None`` if there are few values."""
-        most: int | None = None
+    def _most_to_end_declared(self, frame: ObjectFrame, size: int, taken: int, depth: int) -> int | None:
+        """The same for an object without other members; ``size`` is the most bytes that end it in any way."""
+        plan = frame.plan
+        for place in range(len(plan.names) - 1, -1, -1):
+            name = plan.names[place]
+            demand, written = ValueConstraint(plan.hard_child(("name", name))), json.dumps(name, ensure_ascii=False)
+            size += _AROUND_NAME + len(written.encode())
+            if place in plan.required or {*written.encode()} <= {*TRIED}:
+                differ = self._most_to_differ(demand, taken, depth - 1)
+                if differ is not None:
+                    return size + differ
+            longest = self._longest_of_few(demand)
+            if longest is None:
+                return None
+            size += longest
+        return size if plan.names else None
+
+    def _most_to_differ(self, demand: ValueConstraint, taken: int, depth: int) -> int | None:
+        """The most bytes that make a value, which may have begun, differ from others; ``None`` if values are few."""
+        ways = [*self._ways_to_differ(demand, taken, depth)]
+        return None if None in ways else max([way for way in ways if way is not None], default=None)
+
+    def _ways_to_differ(self, demand: ValueConstraint, taken: int, depth: int) -> Iterator[int | None]:
+        """Per kind of value the result of :meth:`_most_to_differ`."""
         for content, quoted in contents_of(self._texts, demand):
             following = content.automaton.next
             loops = (following == np.arange(len(following))[:, None]).any() or longest_path(following) is None
             is_long = content.most is None or content.most >= content.least + _MANY
             if not loops or (content.counts and not (content.free and is_long)):
-                return None
+                yield None
+                continue
             # Each turn of a loop of a number makes one more number.
             added = most_to_differ(content, taken) if quoted else (content.automaton.states + 1) * taken
-            if added is None:
+            yield None if added is None else added + _REST_OF_ESCAPE
+        for frame in self.openings(demand)[2]:
+            yield self._most_to_end_differently(frame, taken, depth)
+
+    def _longest_of_few(self, demand: ValueConstraint) -> int | None:
+        """The most bytes of a value; ``None`` if values are objects, arrays, or not few."""
+        most = len(b"false")
+        if self.openings(demand)[2]:
+            return None
+        for content, quoted in contents_of(self._texts, demand):
+            following = content.automaton.next
+            steps = longest_path(following)
+            if content.counts or steps is None or (following == np.arange(len(following))[:, None]).any():
                 return None
-            most = max(most or 0, added + _REST_OF_ESCAPE)
+            most = max(most, (_LONGEST_ESCAPE * steps + 2) if quoted else steps)
         return most
 
     def _most_to_end(self, frame: Frame, depth: int) -> int | None:
