@@ -328,6 +328,7 @@ OTHER_MEANINGS = {
     "core/logitloom/generation/generator.py": {"heal"},
     "core/logitloom/generation/healing.py": {"heal"},
     "core/logitloom/generation/loop.py": {"stop"},
+    "core/logitloom/generation/particles.py": {"stop"},
     "core/logitloom/testing/_samples.py": {"top_k"},  # the operation of backends
 }
 

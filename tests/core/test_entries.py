@@ -114,6 +114,10 @@ def beams(**options: Any) -> Any:
     return generated(strategy=generation.BeamSearch(**options))
 
 
+def weighted(**options: Any) -> Any:
+    return generated(strategy=generation.Particles(**options), chain=plain())
+
+
 class Letters:
     """A tokenizer of the words."""
 
@@ -207,11 +211,19 @@ ENTRIES: dict[str, Entry] = {
         beams, {"beams": 3, "length_penalty": 1.0, "early_stopping": False, "samples": 2}
     ),
     "logitloom.generation.ContrastiveSearch": Entry(searched, {"k": 3, "penalty_alpha": 0.6, "samples": 1}),
+    "logitloom.generation.Particles": Entry(weighted, {"samples": 3, "resample_below": 0.5}),
+    "logitloom.generation.posterior": Entry(generation.posterior, {"found": []}),
     "logitloom.generation.decode": Entry(
         lambda **given: list(generation.decode(model(), chain=plain(), sampler=generation.Greedy(), **given)), LOOP
     ),
     "logitloom.generation.beam_search": Entry(
         lambda **given: generation.beam_search(model(), chain=plain(), settings=generation.BeamSearch(2), **given), LOOP
+    ),
+    "logitloom.generation.decode_weighted": Entry(
+        lambda **given: generation.decode_weighted(
+            model(), chain=plain(), settings=generation.Particles(2), **given
+        ),
+        LOOP,
     ),
     "logitloom.generation.contrastive_search": Entry(
         lambda **given: list(
@@ -288,8 +300,8 @@ OTHERS: dict[str, str] = {
     "a protocol": """Array Cache CandidateGenerator HiddenStateModel ModelAdapter ModelLoader RowLeaf Sampler
         ValueReader""",
     "a record that the library makes": """Carried Change Description Distribution DraftRequest Drafts Emission Generated
-        Healed Hypothesis LoadedModel Partial Piece Policy Progress Record Round Sampled Schedule Statistics
-        Step TracedSequence""",
+        Healed Hypothesis LoadedModel Partial Particle Piece Policy Posterior Progress Record Round Sampled Schedule
+        Statistics Step TracedSequence""",
     "a class that authors of plug-ins derive from": "LogitloomError HostTable Backend Processor",
     "for authors of plug-ins, whose types mypy checks (tests/types)": """Effect hookimpl option register unregister
         carry draw legal_prefix until_end Configured map_leaves leaves is_row_leaf check_handles check_like check_rows

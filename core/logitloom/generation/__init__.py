@@ -1,4 +1,4 @@
-"""Decoding over any model adapter and backend: greedy, multinomial, beam search and contrastive search.
+"""Decoding over any model adapter and backend: greedy, multinomial, beam search, contrastive search, particles.
 
 The protocols of model adapters are :class:`ModelAdapter` and :class:`Cache`. The protocol of candidate generators is
 :class:`CandidateGenerator`, with :class:`DraftRequest` and :class:`Drafts`.
@@ -26,6 +26,8 @@ from logitloom.generation.loop import Emission, Sampler, decode
 from logitloom.generation.model import Cache, HiddenStateModel, LoadedModel, ModelAdapter, ModelLoader
 from logitloom.generation.multinomial import Multinomial, draw
 from logitloom.generation.partial_values import Partial, ValueReader
+from logitloom.generation.particles import Particle, Particles, decode_weighted
+from logitloom.generation.posterior import Posterior, posterior
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.schedules import Policy, Schedule
 from logitloom.generation.sequence_state import SequenceState
@@ -54,8 +56,11 @@ __all__ = [
     "ModelLoader",
     "Multinomial",
     "Partial",
+    "Particle",
+    "Particles",
     "Piece",
     "Policy",
+    "Posterior",
     "Progress",
     "Round",
     "Sampled",
@@ -71,9 +76,11 @@ __all__ = [
     "contrastive_search",
     "decode",
     "decode_avoiding",
+    "decode_weighted",
     "draw",
     "heal",
     "legal_prefix",
+    "posterior",
     "read_value",
     "speculate",
     "until_end",

@@ -26,6 +26,7 @@ from logitloom.generation.contrastive_search import ContrastiveSearch
 from logitloom.generation.generator import Generator
 from logitloom.generation.healing import Healed, heal
 from logitloom.generation.loop import Sampler
+from logitloom.generation.particles import Particles
 from logitloom.generation.prefix_cache import PrefixCachedModel
 from logitloom.generation.sequence_state import SequenceState
 from logitloom.generation.token_prefix import common_prefix, continuation_ids, retokenized
@@ -65,7 +66,7 @@ class ContinuousGenerator:
         generator: model, chain and strategy.
 
     Raises:
-        GenerationError: for contrastive search.
+        GenerationError: for contrastive search and particles.
     """
 
     generator: Generator
@@ -76,6 +77,11 @@ class ContinuousGenerator:
             raise GenerationError(
                 "Contrastive search cannot be continued from a state: it needs the hidden states of all tokens, which "
                 "the cache of a state does not hold. Call the Generator itself, or use another strategy."
+            )
+        if isinstance(self.generator.strategy, Particles):
+            raise GenerationError(
+                "Particles cannot be continued from a state: their weights hold for whole texts, and a state begins "
+                "the chain anew. Call the Generator itself, or use another strategy."
             )
 
     def __call__(
@@ -251,7 +257,7 @@ def _sample(
         the new texts.
     """
     del distinct
-    assert not isinstance(generator.strategy, (BeamSearch, ContrastiveSearch))
+    assert not isinstance(generator.strategy, (BeamSearch, ContrastiveSearch, Particles))
     found = replace(generator, strategy=_one_each(generator.strategy))(rows, seed=seed)
     gained = np.asarray([g.logprob for g in found]).reshape(state.weights.shape)
     scored = np.asarray([len(g.tokens) + (g.finish == "eos") for g in found]).reshape(state.weights.shape)

@@ -24,6 +24,7 @@ from logitloom.generation.loop import Emission, FinishReason, Sampler, decode
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
 from logitloom.generation.partial_values import Partial, ValueReader, value_reader_of
+from logitloom.generation.particles import Particles, decode_weighted
 from logitloom.generation.sampled import Sampled
 from logitloom.generation.soft_ban import SoftBan, decode_avoiding
 from logitloom.generation.speculation import Round, speculate
@@ -52,6 +53,9 @@ class Generated:
         score: the score of beam search; otherwise the log-probability.
         sampled: with ``record``: the distribution of each token, and of an end-of-sequence token at the end.
         healed: with ``heal``: number of tokens at the end of the prompt that the first of ``tokens`` replace.
+        log_weight: the natural logarithm of the weight of a particle (see :class:`Particles`); None with other
+            strategies. The weights of a prompt add up to the estimate of its evidence; see
+            :func:`~logitloom.generation.posterior.posterior`.
     """
 
     prompt: int
@@ -64,12 +68,16 @@ class Generated:
     score: float = 0.0
     sampled: tuple[Sampled, ...] = ()
     healed: int = 0
+    log_weight: float | None = None
 
     def _repr_html_(self) -> str:
         """An HTML table of the text and its figures, for notebooks."""
         text = self.text if self.text is not None else " ".join(map(str, self.tokens))
-        row = (self.prompt, self.sample, text, len(self.tokens), f"{self.logprob:.2f}", self.finish)
-        return html_table(["prompt", "sample", "text", "tokens", "log-probability", "finish"], [row])
+        head = ["prompt", "sample", "text", "tokens", "log-probability", "finish"]
+        row = [self.prompt, self.sample, text, len(self.tokens), f"{self.logprob:.2f}", self.finish]
+        if self.log_weight is not None:
+            head, row = [*head, "log-weight"], [*row, f"{self.log_weight:.2f}"]
+        return html_table(head, [row])
 
 
 @dataclass(frozen=True)
@@ -148,14 +156,14 @@ class Generator:
     Args:
         model: any model adapter (see :class:`logitloom.generation.model.ModelAdapter`).
         chain: the processors.
-        strategy: :class:`Greedy`, :class:`Multinomial`, :class:`BeamSearch`, :class:`ContrastiveSearch`, or any
-            sampler.
+        strategy: :class:`Greedy`, :class:`Multinomial`, :class:`BeamSearch`, :class:`ContrastiveSearch`,
+            :class:`Particles`, or any sampler.
         max_tokens: most new tokens per sequence.
         tokenizer: required for prompts as text; a tokenizer of any library, or an object with ``encode(text) -> ids``.
         vocabulary: bytes of the tokens, or a tokenizer; default: the chain's, else the tokenizer's.
         eos: ids that end a sequence; default: the vocabulary's.
         skip_forced: whether tokens that a constraint forces are accepted without a pass of the model (not with beam or
-            contrastive search).
+            contrastive search, and not with particles, which are weighed by the probability of forced tokens).
         candidates: drafts tokens that the model verifies several at a time; see :func:`speculate`.
         on_round: called with the costs and results of each round of drafting and verifying.
         on_emission: called with the new tokens of each row in each step (not with beam search, which reorders rows).
@@ -168,12 +176,13 @@ class Generator:
 
     Raises:
         GenerationError: for a soft ban with anything but a sampler alone; for beam search together with candidates or
-            a record; and for contrastive search with candidates.
+            a record; for contrastive search with candidates; and for particles with candidates, a record or
+            ``on_emission``.
     """
 
     model: ModelAdapter
     chain: Chain = field(default_factory=lambda: Chain(()))
-    strategy: Sampler | BeamSearch | ContrastiveSearch = field(default_factory=Greedy)
+    strategy: Sampler | BeamSearch | ContrastiveSearch | Particles = field(default_factory=Greedy)
     max_tokens: int = 128
     tokenizer: Any = None
     vocabulary: Any = None
@@ -189,11 +198,12 @@ class Generator:
     def __post_init__(self) -> None:
         self._check_types()
         if self.avoid is not None and (
-            self.candidates is not None or isinstance(self.strategy, (BeamSearch, ContrastiveSearch))
+            self.candidates is not None or isinstance(self.strategy, (BeamSearch, ContrastiveSearch, Particles))
         ):
             raise GenerationError(
-                "A soft ban takes tokens back, which neither beams, nor drafts, nor contrastive search can follow. "
-                "Use it with Greedy or Multinomial and without candidates, or ban the phrases with 'bad_words'."
+                "A soft ban takes tokens back, which neither beams, nor drafts, nor contrastive search, nor particles "
+                "can follow. Use it with Greedy or Multinomial and without candidates, or ban the phrases with "
+                "'bad_words'."
             )
         if self.candidates is not None and isinstance(self.strategy, BeamSearch):
             raise GenerationError(
@@ -210,12 +220,19 @@ class Generator:
                 "Beam search samples nothing that could be recorded. Leave out the record, or use Greedy or "
                 "Multinomial."
             )
+        if isinstance(self.strategy, Particles):
+            for name in ("candidates", "record", "on_emission"):
+                if getattr(self, name) not in (None, False):
+                    raise GenerationError(
+                        f"Particles are drawn anew between two steps, so the tokens of a step belong to no sequence "
+                        f"for good, as {name!r} needs. Leave it out, or use Greedy or Multinomial."
+                    )
 
     def _check_types(self) -> None:
         instance(self.chain, Chain, "chain", GenerationError, "Make one with logitloom.processors.load.")
         samples = not isinstance(self.strategy, type) and hasattr(self.strategy, "samples")
         if not samples or not callable(getattr(self.strategy, "choose", None)):
-            kinds = (Greedy, Multinomial, BeamSearch, ContrastiveSearch)
+            kinds = (Greedy, Multinomial, BeamSearch, ContrastiveSearch, Particles)
             instance(self.strategy, kinds, "strategy", GenerationError)
         self._check_methods("model", ("forward", "empty_cache"), "Give a model adapter.")
         if self.candidates is not None:
@@ -259,11 +276,13 @@ class Generator:
         Args:
             prompts: a text, token ids, or a list of either.
             seed: seed of all random draws.
-            on_progress: called after every step; without it several sequences show a bar of tqdm, where that is
-                installed, in terminals and notebooks (see :func:`~logitloom.display.progress.progress_bar`).
+            on_progress: called after every step (not with beam search or particles); without it several sequences show
+                a bar of tqdm, where that is installed, in terminals and notebooks (see
+                :func:`~logitloom.display.progress.progress_bar`).
 
         Returns:
-            All sequences, in the order of prompts and samples (of beams: best first).
+            All sequences, in the order of prompts and samples (of beams: best first; of particles: those whose weight
+            is not 0).
         """
         if self.heal:
             generator, healed = self._healed(self.encode(prompts))
@@ -278,6 +297,8 @@ class Generator:
         """Generate all sequences; the texts of each prompt lack their first ``skip`` bytes."""
         if isinstance(self.strategy, BeamSearch):
             return self._search(ids, seed, skip)
+        if isinstance(self.strategy, Particles):
+            return self._weighted(ids, seed, skip)
         samples = self.strategy.samples
         tokens: list[list[int]] = [[] for _ in range(len(ids) * samples)]
         logprobs, forced = [0.0] * len(tokens), [0] * len(tokens)
@@ -311,10 +332,13 @@ class Generator:
         far: :class:`~logitloom.generation.partial_values.Partial`.
 
         Raises:
-            GenerationError: for beam search, whose sequences are known only at its end, or without a vocabulary.
+            GenerationError: for beam search and particles, whose sequences are known only at the end, or without a
+                vocabulary.
         """
         if isinstance(self.strategy, BeamSearch):
             raise GenerationError("Beam search cannot stream: which beam wins is known only at the end.")
+        if isinstance(self.strategy, Particles):
+            raise GenerationError("Particles cannot stream: which of them are kept is known only at the end.")
         vocabulary = self.known_vocabulary
         if vocabulary is None:
             raise GenerationError("Streaming text needs a vocabulary: give Generator(vocabulary=...) or a tokenizer.")
@@ -400,14 +424,14 @@ class Generator:
         return own if known is None else known
 
     def _emissions(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> Iterator[Emission]:
-        assert not isinstance(self.strategy, BeamSearch)
+        assert not isinstance(self.strategy, (BeamSearch, Particles))
         for emission in self._decoded(ids, seed, skip):
             if self.on_emission is not None:
                 self.on_emission(emission)
             yield emission
 
     def _decoded(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> Iterator[Emission]:
-        assert not isinstance(self.strategy, BeamSearch)
+        assert not isinstance(self.strategy, (BeamSearch, Particles))
         if self.avoid is not None:
             assert not isinstance(self.strategy, ContrastiveSearch)
             return decode_avoiding(
@@ -441,6 +465,22 @@ class Generator:
             replace(self._generated(p, n, h.tokens, h.logprob, h.finish, h.cut, skip[p]), score=h.score)
             for p, hypotheses in enumerate(found)
             for n, h in enumerate(hypotheses)
+        ]
+
+    def _weighted(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> list[Generated]:
+        assert isinstance(self.strategy, Particles)
+        with waiting(f"decoding with {self.strategy.samples} particles"):
+            found = decode_weighted(
+                self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
+                vocabulary=self.known_vocabulary,
+            )  # fmt: skip
+        return [
+            replace(
+                self._generated(p, each.sample, each.tokens, each.logprob, each.finish, each.cut, skip[p]),
+                log_weight=each.log_weight,
+            )
+            for p, particles in enumerate(found)
+            for each in particles
         ]
 
     def _generated(
