@@ -30,6 +30,17 @@ def test_the_quick_start_of_the_first_page(tmp_path: Path) -> None:
     assert run(shlex.split(line), tmp_path, anew=True) == "14 July 1789"
 
 
+def test_the_command_of_weighted_decoding_prints_the_likelier_text_first(tmp_path: Path) -> None:
+    (line,) = re.findall(r"^logitloom generate .*", (ROOT / "docs/weighted.md").read_text(encoding="utf-8"), re.M)
+    told = run(shlex.split(line), tmp_path).splitlines()
+    assert told[0].endswith("\tParis.")
+    shares = [float(each.split("\t")[0]) for each in told]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1.0, abs=0.01)
+    masked, _ = line.split(" --particles")
+    assert run(shlex.split(masked), tmp_path) == "The Hague."
+
+
 # By default the blocks of this page run in one process with the other pages (tests/test_docs.py).
 @pytest.mark.exhaustive
 def test_a_class_goes_in_and_an_object_comes_out_in_our_own_loop_also_piece_by_piece(tmp_path: Path) -> None:

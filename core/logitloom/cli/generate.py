@@ -31,10 +31,12 @@ from logitloom.generation import (
     Generator,
     Greedy,
     Multinomial,
+    Particles,
     Progress,
     SoftBan,
     Statistics,
     heal,
+    posterior,
 )
 from logitloom.generation.candidates import CandidateGenerator
 from logitloom.generation.candidates import load as load_candidates
@@ -69,6 +71,7 @@ EXAMPLES = """examples:
   logitloom generate "Describe a cat." --json-schema cat.json --max-tokens 200
   logitloom generate - --chain chain.toml --json < prompt.txt
   logitloom generate "Tell a story." --contrastive 6 --penalty-alpha 0.5 --max-tokens 120
+  logitloom generate "Name a fruit." --choice Apple --choice Orange --particles 32
   logitloom generate "Name a fruit." --sample 2 --use top_k --set top_k.k=5 --trace trace.html
   logitloom generate - --draft prompt_lookup --draft-set prompt_lookup.max_ngram=3 --stats < text-and-question.txt
 """
@@ -118,9 +121,19 @@ def _add_decoding(decoding: Any) -> None:
         "--penalty-alpha", type=float, metavar="X",
         help="of --contrastive; 0 is greedy decoding (default: 0.6)",
     )  # fmt: skip
+    strategy.add_argument(
+        "--particles", type=int, nargs="?", const=16, metavar="N",
+        help="decode N weighted particles, and print each text with its probability (default: %(const)s)",
+    )  # fmt: skip
+    decoding.add_argument(
+        "--resample-below", type=float, metavar="X",
+        help="of --particles: the part of N below which the effective sample size makes them drawn anew (default: 0.5)",
+    )  # fmt: skip
     decoding.add_argument("--return", type=int, metavar="N", dest="returned", help="sequences of --beams")
     decoding.add_argument("--length-penalty", type=float, metavar="X", help="of --beams")
-    decoding.add_argument("--seed", type=int, default=0, metavar="N", help="of --sample (default: %(default)s)")
+    decoding.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of --sample and --particles (default: %(default)s)"
+    )
     decoding.add_argument(
         "--draft", action=Once, metavar="NAME", help="speculative decoding: the candidate generator that drafts"
     )
@@ -177,7 +190,7 @@ def run(arguments: argparse.Namespace) -> int:
     drafting = _drafting_options(arguments, loader)
     model = loader(arguments.model, backend=arguments.backend, device=arguments.device)
     chain = chain.configure(tokenizer=model.vocabulary, model=model)
-    if arguments.sample is None and arguments.beams is None and arguments.contrastive is None:
+    if isinstance(strategy, Greedy):
         _warn_of_no_effect(chain)
     record = None
     if arguments.trace:
@@ -188,7 +201,7 @@ def run(arguments: argparse.Namespace) -> int:
     generator = Generator(
         model, chain, strategy, max_tokens=arguments.max_tokens, skip_forced=not arguments.no_skip,
         candidates=_candidates(arguments, drafting, model), on_round=statistics.add if arguments.stats else None,
-        on_emission=None if record is None else record.note, record=arguments.json and arguments.beams is None,
+        on_emission=None if record is None else record.note, record=_records(arguments),
         heal=arguments.heal, avoid=_avoided(arguments),
     )  # fmt: skip
     started = time.monotonic()
@@ -243,18 +256,21 @@ def _checked(arguments: argparse.Namespace, chain: Chain) -> Any:
     whole(arguments.seed, "--seed", OptionError)
     for flag, count in (
         ("--sample", arguments.sample), ("--beams", arguments.beams), ("--return", arguments.returned),
-        ("--contrastive", arguments.contrastive),
+        ("--contrastive", arguments.contrastive), ("--particles", arguments.particles),
     ):  # fmt: skip
         if count is not None:
             whole(count, flag, OptionError, least=1)
     _check_together(arguments)
     strategy = _strategy(arguments)
+    for flag, value in (("--stream", arguments.stream), ("--trace", arguments.trace)):
+        if value and isinstance(strategy, Particles):
+            raise OptionError(f"{flag} cannot show --particles: which of them are kept is known only at the end.")
     if arguments.stream and not arguments.json and (len(arguments.prompt) > 1 or strategy.samples > 1):
         raise OptionError("Several sequences at once can only be streamed with --json, which tells them apart.")
     unread: Any = _Unread()
     Generator(
         unread, chain, strategy, candidates=unread if arguments.draft else None, avoid=_avoided(arguments),
-        record=arguments.json and arguments.beams is None,
+        record=_records(arguments),
     )  # fmt: skip
     if arguments.stream and isinstance(strategy, BeamSearch):
         raise OptionError("--stream cannot show --beams: which beam wins is known only at the end.")
@@ -286,6 +302,7 @@ def _check_together(arguments: argparse.Namespace) -> None:
         ("--return", arguments.returned, "--beams", arguments.beams),
         ("--length-penalty", arguments.length_penalty, "--beams", arguments.beams),
         ("--penalty-alpha", arguments.penalty_alpha, "--contrastive", arguments.contrastive),
+        ("--resample-below", arguments.resample_below, "--particles", arguments.particles),
     ):
         if value is not None and what is None:
             raise OptionError(f"{flag} belongs to {owner}, so it needs {owner}. Add it, or leave {flag} out.")
@@ -293,8 +310,11 @@ def _check_together(arguments: argparse.Namespace) -> None:
             number(value, flag, OptionError)
     if not 0 <= (arguments.penalty_alpha or 0) <= 1:
         raise OptionError(f"--penalty-alpha must be from 0 to 1, but is {arguments.penalty_alpha}.")
+    if not 0 <= (arguments.resample_below or 0) <= 1:
+        raise OptionError(f"--resample-below must be from 0 to 1, but is {arguments.resample_below}.")
     for flag, value in (
-        ("--beams", arguments.beams), ("--contrastive", arguments.contrastive), ("--draft", arguments.draft)
+        ("--beams", arguments.beams), ("--contrastive", arguments.contrastive), ("--particles", arguments.particles),
+        ("--draft", arguments.draft),
     ):  # fmt: skip
         if value is not None and arguments.avoid:
             raise OptionError(
@@ -305,6 +325,11 @@ def _check_together(arguments: argparse.Namespace) -> None:
             raise OptionError(
                 f"{flag} cannot use drafts. Leave out --draft, or decode greedily or with --sample in place of {flag}."
             )
+
+
+def _records(arguments: argparse.Namespace) -> bool:
+    """Whether the JSON tells what each token was sampled from."""
+    return arguments.json and arguments.beams is None and arguments.particles is None
 
 
 def _avoided(arguments: argparse.Namespace) -> SoftBan | None:
@@ -539,6 +564,9 @@ def _strategy(arguments: argparse.Namespace) -> Any:
     if arguments.contrastive is not None:
         alpha = {} if arguments.penalty_alpha is None else {"penalty_alpha": arguments.penalty_alpha}
         return ContrastiveSearch(arguments.contrastive, **alpha)
+    if arguments.particles is not None:
+        below = {} if arguments.resample_below is None else {"resample_below": arguments.resample_below}
+        return Particles(arguments.particles, **below)
     return Greedy() if arguments.sample is None else Multinomial(arguments.sample)
 
 
@@ -558,7 +586,11 @@ def _whole(generator: Generator, prompts: Sequence[list[int]], arguments: argpar
         ]
         print(json.dumps(told, indent=2, ensure_ascii=False))
     else:
-        sys.stdout.write(harmless("\n".join(g.text or "" for g in found), sys.stdout))
+        lines = [g.text or "" for g in found]
+        if isinstance(generator.strategy, Particles):
+            shares = (share for each in posterior(found) for share in each.probabilities.items())
+            lines = [f"{probability:.3f}\t{text}" for text, probability in shares]
+        sys.stdout.write(harmless("\n".join(lines), sys.stdout))
         _end_line()
     return found
 

@@ -57,6 +57,7 @@ WITH_VALUE: dict[str, list[str]] = {
     "generate, processor": ["generate", "--use", "{value}", "--model", "nothing", "Hello"],
     "generate, sample": ["generate", "--sample", "{value}", "--model", "nothing", "Hello"],
     "generate, beams": ["generate", "--beams", "{value}", "--model", "nothing", "Hello"],
+    "generate, particles": ["generate", "--particles", "{value}", "--model", "nothing", "Hello"],
     "generate, max-tokens": ["generate", "--max-tokens", "{value}", "--model", "nothing", "Hello"],
     "generate, set": ["generate", "--set", "{value}", "--model", "nothing", "Hello"],
     "doctor, server": ["doctor", "--server", "{value}"],
