@@ -202,6 +202,7 @@ class _WeightedPrompt:
         weights = self.log_weights
         return [n for n, copy in enumerate(self.copies) if copy.finish is None and weights[n] > NEG_INF]
 
+    @np.errstate(under="ignore")
     def ancestors(self, step: int) -> NDArray[np.int64]:
         """Per particle the number of the particle that takes its place; with uneven weights they are drawn by weight.
 

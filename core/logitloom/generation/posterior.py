@@ -61,6 +61,7 @@ def posterior(found: Sequence[Generated]) -> list[Posterior]:
     return [_of_prompt(prompt, sequences) for prompt, sequences in sorted(prompts.items())]
 
 
+@np.errstate(under="ignore")
 def _of_prompt(prompt: int, sequences: list[Generated]) -> Posterior:
     log_weights: list[float] = []
     for one in sequences:

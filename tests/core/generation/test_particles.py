@@ -252,14 +252,20 @@ def test_stop_strings_end_particles_and_are_cut() -> None:
         assert (WORDS.decode(list(each.tokens)) == each.text + "cd") == (each.finish == "stop")
 
 
-def test_healed_prompts_are_written_again_by_all_particles() -> None:
+def test_the_posterior_of_a_healed_prompt_counts_the_text_that_is_written_again() -> None:
+    """The target's texts begin with the text that healing takes away, in whatever tokens."""
     words = Vocabulary([b"a", b"b", b"c", b"ab", b"bc", b""], eos=[5])
-    model = ToyModel(load_backend("numpy"), vocab=6)
-    generator = Generator(model, processors.load(tokenizer=words), Particles(8), max_tokens=5, heal=True)
-    found = generator([[2, 0], [2, 1]], seed=3)
+    model = ToyModel(load_backend("numpy"), vocab=6, seed=20)
+    chain = chain_of(("choice", {"choices": ["b", "c"]}), vocabulary=words)
+    wanted = {"b": 0.0, "c": 0.0}
+    for line in ([0, 1, 5], [3, 5], [0, 2, 5]):  # after the first token of the prompt
+        wanted[words.decode(line)[1:]] += np.exp(logprob(model, [2], chain_of(vocabulary=words), line))
+    found = Generator(model, chain, Particles(500), max_tokens=LIMIT, heal=True)([2, 0], seed=3)
     assert {each.healed for each in found} == {1}
-    assert all(words.decode(list(each.tokens)).startswith("ab"[each.prompt]) for each in found)
-    assert all(one.log_evidence < 0 for one in posterior(found))
+    (told,) = posterior(found)
+    evidence = sum(wanted.values())
+    assert told.probabilities == pytest.approx({text: p / evidence for text, p in wanted.items()}, abs=0.07)
+    assert told.log_evidence == pytest.approx(np.log(evidence), abs=0.2)
 
 
 def test_particles_of_weight_0_are_left_out_and_all_of_them_are_an_error() -> None:
@@ -337,6 +343,18 @@ def test_a_posterior_needs_weights_and_texts() -> None:
         posterior(Generator(toy(), strategy=Particles(2), max_tokens=2)([2]))
     with pytest.raises(GenerationError, match="'found' must be a list or tuple"):
         posterior(plain([2])[0])  # type: ignore[arg-type]
+
+
+def test_weights_that_no_float_holds_are_0_whatever_numpy_is_told() -> None:
+    (found,) = Generator(HIDDEN, chain_of(CHOICE), Particles(1), max_tokens=LIMIT)([2])
+    light, sharp = replace(found, sample=1, text="light", log_weight=-4000.0), Table(np.exp(HIDDEN.rows).tolist())
+    sharp.rows = HIDDEN.rows * 99
+    chain = chain_of(("choice", {"choices": ["ab", "cd"]}))
+    generators = [Generator(sharp, chain, Particles(9, resample_below=below), max_tokens=LIMIT) for below in (0.0, 0.9)]
+    with np.errstate(all="raise"):
+        assert posterior([found, light])[0].probabilities == {found.text: 1.0, "light": 0.0}
+        for generator in generators:
+            posterior(generator([END]))
 
 
 def test_notebooks_show_the_texts_and_the_weights() -> None:
