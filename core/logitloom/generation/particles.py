@@ -282,6 +282,8 @@ class _WeightedDecoding:
         """
         legal, gained = self._weigh()
         legal, gained = self._resample(legal, gained)
+        if not self._rows:
+            return False
         backend, numbers = self._backend, [prompt.number * self._samples + n for prompt, n in self._rows]
         lengths = np.asarray([self._lengths[i] + self._steps for i in numbers], dtype=np.int32)
         seeds = backend.asarray(self._seeds[numbers])
@@ -363,7 +365,7 @@ class _WeightedDecoding:
                 chosen = prompt.ancestors(self._steps)
                 rows += [(prompt, n) for n in prompt.unfinished]
                 order += [row_of[prompt.number, int(chosen[n])] for n in prompt.unfinished]
-        if order != list(range(len(self._rows))):
+        if order and order != list(range(len(self._rows))):
             index = np.asarray(order, dtype=np.int32)
             self._move(index)
             legal, gained = self._backend.take_rows(legal, index), gained[index]

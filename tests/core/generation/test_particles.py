@@ -42,7 +42,8 @@ class Table(ToyModel):
 
     def __init__(self, rows: Sequence[Sequence[float]]) -> None:
         super().__init__(load_backend("numpy"), vocab=len(rows))
-        self.rows = np.log(np.asarray(rows, dtype=np.float32))
+        with np.errstate(divide="ignore"):
+            self.rows = np.log(np.asarray(rows, dtype=np.float32))
 
     def row_logits(self, row: Sequence[int]) -> Any:
         return self.rows[row[-1]]
@@ -280,6 +281,19 @@ def test_particles_of_weight_0_are_left_out_and_all_of_them_are_an_error() -> No
         r"none of the tokens that 'top_k' left. Leave out 'top_k', or take more particles.",
     ):
         closed([END])
+
+
+@pytest.mark.parametrize(("specs", "below"), [([], 1.0), ([("top_k", {"k": 2})], 0.0)], ids=["drawn anew", "dead"])
+def test_particles_that_have_ended_may_be_all_that_are_left(specs: list[Any], below: float) -> None:
+    """After "ab" a "d" must follow, which is all but impossible; "c" has ended by then."""
+    after_b = [0.5, 0, 0.5, 1e-30, 0]
+    model = Table([[0, 0.9, 0.1, 0, 0], after_b, [0.1, 0, 0, 0, 0.9], [0, 0, 0, 0, 1], [0.5, 0, 0.5, 0, 0]])
+    chain = chain_of(("choice", {"choices": ["abd", "c"]}), *specs)
+    found = Generator(model, chain, Particles(20, resample_below=below), max_tokens=8)([[END], [END, END]], seed=1)
+    assert model.calls == 3
+    assert {each.text for each in found} == {"c"}
+    assert (len(found) == 40) == (below == 1.0)
+    assert [told.log_evidence for told in posterior(found)] == pytest.approx([np.log(0.45)] * 2, abs=0.6)
 
 
 @dataclass(frozen=True)
