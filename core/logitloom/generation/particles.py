@@ -25,6 +25,7 @@ from logitloom.generation.loop import FinishReason, sampling_start
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
 from logitloom.generation.rows import ModelRows
+from logitloom.processor import NEEDS
 from logitloom.rows import tree as row_state
 from logitloom.vocabulary import Vocabulary
 
@@ -152,8 +153,10 @@ def _parts(chain: Chain) -> tuple[Chain, Chain]:
     """The processors that shape the target, and the constraints.
 
     Raises:
+        ChainIncomplete: options are missing; lists them all.
         GenerationError: if a constraint does more than forbid tokens, or the chain is recorded.
     """
+    chain.require(NEEDS, engine="Weighted decoding")  # an effect may depend on options
     if chain.unrecorded is not chain:
         raise GenerationError(
             f"Particles cannot be recorded by a {type(chain).__name__}: the constraints of its chain run apart from "

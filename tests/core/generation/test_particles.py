@@ -13,7 +13,7 @@ import pytest
 
 from logitloom import Chain, Context, Processor, Vocabulary, load_backend, processors
 from logitloom.arrays.backend import Backend
-from logitloom.errors import GenerationError, InvalidLogits, NoLegalToken
+from logitloom.errors import ChainIncomplete, GenerationError, InvalidLogits, NoLegalToken
 from logitloom.generation import (
     BeamSearch,
     Generated,
@@ -332,6 +332,8 @@ def test_what_particles_cannot_do_is_refused() -> None:
         replace(generator, avoid=SoftBan(("a",)))
     with pytest.raises(GenerationError, match=r"'Undeclared' declares an effect that may do more.*logitloom\.MASK"):
         replace(generator, chain=chain_of(Undeclared()))([2])
+    with pytest.raises(ChainIncomplete, match=r"The chain misses options \(tool_call: tools\)"):
+        replace(generator, chain=chain_of("tool_call"))([2])
     with pytest.raises(GenerationError, match="cannot be recorded by a TracedChain"):
         replace(generator, chain=TracedChain(chain_of(CHOICE)))([2])
 
