@@ -297,6 +297,33 @@ def test_particles_that_have_ended_may_be_all_that_are_left(specs: list[Any], be
 
 
 @dataclass(frozen=True)
+class Listening(Processor):
+    """Notes per accepted token the token before it and what was told of its probability."""
+
+    needs = frozenset({"chosen_logprob"})
+
+    def init_state(self, context: Context) -> Any:
+        return np.full((context.batch, 1), END, dtype=np.int32)
+
+    def process(self, logits: Any, state: Any, context: Context) -> tuple[Any, Any]:
+        if context.tokens is None:
+            return logits, state
+        TOLD.extend(zip(state[:, 0], context.tokens[:, 0], context.chosen_logprob[:, 0], strict=True))
+        return logits, context.tokens
+
+
+TOLD: list[tuple[int, int, float]] = []
+
+
+def test_processors_are_told_the_probabilities_of_the_target() -> None:
+    """Not those among the legal tokens, so that the target does not depend on the constraints."""
+    TOLD.clear()
+    Generator(HIDDEN, chain_of(CHOICE, Listening()), Particles(20, resample_below=1.0), max_tokens=LIMIT)([END])
+    assert len(TOLD) > 20
+    assert [told for *_, told in TOLD] == pytest.approx([HIDDEN.rows[at, token] for at, token, _ in TOLD], abs=1e-4)
+
+
+@dataclass(frozen=True)
 class Undeclared(Processor):
     """A constraint that promises nothing."""
 
