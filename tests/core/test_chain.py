@@ -979,3 +979,18 @@ def test_a_processor_of_several_branches_may_stand_before_one_that_forces_tokens
     alone = processors.load(chain.links[1], tokenizer=words)
     expected = alone.forced_tokens(alone.init_state(context), context)
     assert expected == chain.forced_tokens(chain.init_state(context), context) == [[1, 2, 0]]
+
+
+def test_what_might_forbid_a_forced_token_finds_it_alone() -> None:
+    """A forced token is the only legal one, so what leaves the likeliest token leaves the forced token."""
+
+    def likeliest(logits: Any) -> Any:
+        chosen = logits.argmax(axis=-1, keepdims=True)
+        return np.where(np.arange(logits.shape[-1]) == chosen, logits, -np.inf)
+
+    words = Vocabulary([b"", b"a", b"b", b"c"], eos=[0])
+    alone = processors.load(("choice", {"choices": ["abc"]}), tokenizer=words)
+    chain = processors.load(("choice", {"choices": ["abc"]}), likeliest, tokenizer=words)
+    context = Context.start(np.zeros((1, 4), dtype=np.float32))
+    expected = alone.forced_tokens(alone.init_state(context), context)
+    assert chain.forced_tokens(chain.init_state(context), context) == expected == [[1, 2, 3, 0]]

@@ -635,8 +635,12 @@ class Chain:
             if self._tracked:
                 step = positions.describe(step, positions.advance(alone.position, step))
             for i, veto in self._vetoes:
-                blank = np.zeros((self.links[i].declared("branches"), context.vocab_size), np.float32)
-                logits, _ = veto(backend.asarray(blank), alone.processors[i], step)
+                branches = self.links[i].declared("branches")
+                # A forced token is the only legal one. Guidance comes before what forbids, so its branches know
+                # nothing of that.
+                given = np.full((branches, context.vocab_size), NEG_INF if branches == 1 else 0.0, np.float32)
+                given[:, token] = 0.0
+                logits, _ = veto(backend.asarray(given), alone.processors[i], step)
                 if float(logits[0, token]) == NEG_INF:
                     return run[:n]
         return run
