@@ -266,13 +266,14 @@ class _SpeculativeStep:
         going = list(range(len(rows)))
         while going:
             position = len(states)
-            logits = self._logits_at(offsets, position)
+            for i in going:
+                rows[i].seen = position
+            logits = self._logits_at(offsets)
             with self.batch.naming_rows():
                 processed, state = self.batch.chain.process(logits, before, context)
             states.append(state)
             drafted = [-1] * len(rows)
             for i in going:
-                rows[i].seen = position
                 if position < len(draft[i]):
                     drafted[i] = draft[i][position]
             verdict = self._judge(processed, drafted, position, backend.asarray(lengths + np.int32(position)))
@@ -310,12 +311,12 @@ class _SpeculativeStep:
         ends = self.batch.chain.text_ends(state, self._next(going, verdict))
         return going if ends is None else [i for i in going if not ends[i].finished]
 
-    def _logits_at(self, offsets: Sequence[int], position: int) -> Array:
-        """The target's logits at one position of each row's draft, or at its end if the draft is shorter."""
+    def _logits_at(self, offsets: Sequence[int]) -> Array:
+        """The target's logits behind the tokens of each row that the chain's state has seen."""
         assert self.batch.model_rows is not None
         logits = self.batch.model_rows.logits
         if self.ahead is not None:
-            positions = [o + min(position, len(d)) for o, d in zip(offsets, self.drafts.tokens, strict=True)]
+            positions = [offset + row.seen for offset, row in zip(offsets, self.batch.rows, strict=True)]
             rows = np.arange(self.batch.model_rows.branches * len(self.batch.rows)) * self.width
             index = rows + np.asarray(positions * self.batch.model_rows.branches)
             logits = self.batch.context.backend.take_rows(self.ahead, index.astype(np.int32))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logitloom import Backend, load_backend, option, processors
+from logitloom import Backend, Processor, load_backend, option, processors
 from logitloom.errors import GenerationError, NoLegalToken, OptionError, StateMismatch
 from logitloom.generation import BeamSearch, Configured, Drafts, Emission, Generator, Multinomial, Statistics, speculate
 from logitloom.generation.acceptance import accept_sampled
@@ -107,6 +107,35 @@ def test_rows_are_accepted_to_different_lengths() -> None:
     drafting = Scripted(script)
     replace(generator, candidates=drafting)(PROMPTS)
     assert drafting.verdicts[0] == [3, 0, 0]
+
+
+class OwnLogits(Processor):
+    """Checks that each row has the logits of its own place."""
+
+    needs = frozenset({"history"})
+
+    def __init__(self, model: ToyModel) -> None:
+        self.model, self.steps = model, 0
+
+    def process(self, logits: Any, context: Any) -> Any:
+        self.steps += 1
+        for line, ids, length in zip(logits, context.sequence, context.length, strict=True):
+            np.testing.assert_allclose(line, self.model.row_logits(ids[:length].tolist()), atol=1e-4)
+        return logits
+
+
+def test_a_row_whose_draft_was_rejected_keeps_the_logits_of_its_place_while_others_go_on() -> None:
+    right = oracle(generator_for(eos=()), 3)
+
+    def script(sequence: Sequence[int]) -> list[int]:
+        draft = right.script(sequence)
+        wrong = PROMPTS.index(next(prompt for prompt in PROMPTS if list(sequence[: len(prompt)]) == prompt))
+        return [*draft[:wrong], *((t + 1) % EOS for t in draft[wrong:])]
+
+    generator = generator_for(eos=(), candidates=Scripted(script))
+    watching = OwnLogits(generator.model)
+    replace(generator, chain=processors.load(watching, tokenizer=VOCABULARY))(PROMPTS)
+    assert watching.steps > 3
 
 
 @pytest.mark.parametrize("rules", ["none", "stop", "ends in a draft"])
