@@ -319,6 +319,8 @@ OTHER_MEANINGS = {
     "core/logitloom/automata/algebra.py": {"choice"},
     "core/logitloom/automata/compilation_budget.py": {"budget"},  # the limits of a compilation
     "core/logitloom/automata/deterministic/finite_language.py": {"choice"},
+    "core/logitloom/automata/store/array_file.py": {"checked"},  # a function that looks at bytes
+    "core/logitloom/chain/score_arguments.py": {"checked"},  # a function that looks at arguments
     "core/logitloom/cli/check.py": {"json"},  # the form of what a command prints
     "core/logitloom/cli/server_check.py": {"temperature"},  # a field of requests
     "core/logitloom/engines/written_text.py": {"stop"},  # why a text ended

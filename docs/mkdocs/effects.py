@@ -96,6 +96,11 @@ def _repeats_or_ends(row: int, ids: NDArray[np.int32]) -> list[int]:
     return [*ids.tolist(), len(TOKENS) - 1]
 
 
+def _is_number(text: str, ends: bool) -> bool:
+    del ends
+    return text.isdigit()
+
+
 _REPEATED: Final = ("the", "cat", "sat", "on", "the")
 
 EFFECTS: Final = {
@@ -104,6 +109,7 @@ EFFECTS: Final = {
     "bad_words": Effect({"phrases": ("cat", "the bad")}, "“cat” and “the bad” banned, nothing written yet"),
     "bad_words_ids": Effect({"sequences": ((1,), (0, 2))}, "after “the”", written=("the",)),
     "cfg": Effect({"scale": 2.0, "form": "one_pass"}, "with the logits of a second branch", other=True),
+    "checked": Effect({"check": _is_number, "sample": False}, "a function that accepts numbers, nothing written yet"),
     "choice": Effect({"choices": ("yes", "no", "no.")}, "nothing written yet"),
     "context_aware": Effect({"alpha": 1.0, "form": "one_pass"}, "with the logits of a second branch", other=True),
     "contrastive": Effect({"model": _Other(), "alpha": 0.1}, "with the logits of a weaker model"),

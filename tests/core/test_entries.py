@@ -318,7 +318,7 @@ OF_AUTHORS = {
     "logitloom.processor.Processing", "logitloom.arrays.rng", "logitloom.host.loading", "logitloom.host.fingerprint",
     "logitloom.rows.atomic_file", "logitloom.constraints", "logitloom.state_memory",
     "logitloom.process_memory", "logitloom.display.warning",
-    "logitloom_plugins.combinators.finish_within.FinishWithin",
+    "logitloom_plugins.combinators.finish_within.FinishWithin", "logitloom_plugins.processors.checked.Checked",
     "logitloom.arrays.backend.NEG_INF", "logitloom.arrays.backend.TokenIds", "logitloom.arrays.backend.BufferPool",
     "logitloom.arrays.backend.SharedMemory", "logitloom.host.registry", "logitloom.MASK", "logitloom.BIAS",
     "logitloom.PENALTY", "logitloom.SCALE", "logitloom.TRUNCATION", "logitloom.REWEIGHT",

@@ -64,6 +64,34 @@ def test_a_class_goes_in_and_an_object_comes_out_in_transformers(tmp_path: Path)
     assert "name='" in script("\n".join([page, loaded, theirs, "print(person)"]), tmp_path)
 
 
+def test_a_database_says_which_queries_are_written(tmp_path: Path) -> None:
+    """The page's own query, then one drawn with a seed, and the error of a function that is wrong."""
+    told = script(
+        blocks("docs/checked.md", "the reference model")[0]
+        + """
+from logitloom.errors import OptionError
+
+drawn = processors.load(
+    ("temperature", {"temperature": 0.7}), ("checked", {"check": query, "sample": True}), tokenizer=model.tokenizer
+)
+generator = Generator(model, drawn, tokenizer=model.tokenizer, max_tokens=40)
+found = [generator(question, seed=seed)[0] for seed in (3, 3)]
+assert found[0].text == found[1].text
+assert found[0].finish != "eos" or database.execute(found[0].text).fetchall() == []
+wrong = processors.load(("checked", {"check": lambda text: True, "sample": True}), tokenizer=model.tokenizer)
+try:
+    Generator(model, wrong, tokenizer=model.tokenizer)(question)
+except OptionError as error:
+    print(answer.text, error, sep="\\n")
+""",
+        tmp_path,
+    )
+    text, error = told.splitlines()
+    assert text.startswith("SELECT ")
+    assert "'checked' raised TypeError" in error
+    assert "takes 1 positional argument but 2 were given" in error
+
+
 def test_a_tool_is_called_and_its_result_goes_back(tmp_path: Path) -> None:
     told = script(
         """

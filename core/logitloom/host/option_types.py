@@ -22,6 +22,7 @@ BuiltInName = Literal[
     "between",
     "budget",
     "cfg",
+    "checked",
     "choice",
     "context_aware",
     "contrastive",
@@ -104,6 +105,7 @@ class BuiltInOptions(TypedDict, total=False):
     candidates: int
     center: Literal["unconditional", "conditional"]
     chat_template: str | None
+    check: Any
     choice: Any
     choices: Any
     close: Sequence[str] | str
@@ -172,12 +174,14 @@ class BuiltInOptions(TypedDict, total=False):
     probability: float
     prompts: Sequence[Sequence[int]]
     question: Mapping[str, Any] | Sequence[Sequence[int] | str] | Sequence[int] | str | None
+    questions: int
     ratio: float
     reasoning: str | None
     relaxed: bool
     removed: Sequence[Sequence[int]]
     repeat: bool
     required: bool
+    sample: bool
     scale: float
     schedule: Sequence[Sequence[float]] | None
     schema: Any

@@ -35,6 +35,11 @@ def by_prefix(row: int, ids: NDArray[np.int32]) -> list[int]:
     return [first, first + 1, first + 3]
 
 
+def without_ones(text: str, ends: bool) -> bool:
+    """Whether a text has no ``1`` and, at its end, an even length: an answer for each text, whoever wrote it."""
+    return "1" not in text[-1:] and not (ends and len(text) % 2)
+
+
 class ConstraintProcessorConformance(ProcessorConformance):
     """Constraints over a vocabulary that is narrower than the logits, as that of a padded model."""
 
@@ -92,6 +97,15 @@ class TestCfg(GuidanceConformance):
         "mixed": {"scale": 2.0, "mix": 0.3, "top_k": 5, "center": "conditional"},
         "scheduled": {"schedule": [(2, 1.0), (4, 2.0)], "top_k": 5},
     }
+
+
+class TestChecked(ConstraintProcessorConformance):
+    processor = "checked"
+    cases = {
+        "sampled": {"check": without_ones, "sample": True},
+        "likeliest": {"check": without_ones, "sample": False, "include_prompt": True},
+    }
+    in_documents = False  # a function is an option
 
 
 class TestChoice(ConstraintProcessorConformance):

@@ -407,6 +407,24 @@ def test_a_function_of_the_prefix_gives_the_rows_of_generate(tiny_transformers: 
     assert torch.equal(model.generate(ids, logits_processor=to_transformers(chain, model), **options), theirs)
 
 
+@pytest.mark.parametrize("sample", [False, True])
+def test_checked_texts_are_those_of_our_own_loop_in_every_mode(tiny_transformers: Any, sample: bool) -> None:
+    """Drafts and the engine's sampler make no difference: one token is left, whatever else the engine asks about."""
+
+    def check(text: str, ends: bool) -> bool:
+        return not re.search(r"[^a-z ]|(.)\1", text) and len(text) <= 12 and not (ends and len(text) < 12)
+
+    model, assistant = tiny_transformers(), tiny_transformers(seed=1)
+    chain = chain_of(("temperature", {"temperature": 2.0}), ("checked", {"check": check, "sample": sample}))
+    own = Generator(TransformersModel(model, VOCABULARY), chain, max_tokens=24)
+    (expected,) = own([encode(PROMPTS[0])], seed=3)
+    assert check(expected.text or "", True)
+    for mode, options in MODES.items():
+        found = generate(model, to_transformers(chain, model, seed=3), PROMPTS[:1], assistant, **options)
+        assert "num_return_sequences" in options or found == [expected.text], mode
+        assert check(found[0], True), mode
+
+
 @pytest.mark.parametrize("spec", LIMITED, ids=lambda spec: f"{spec[0]} {spec[1].get('engine', '')}".strip())
 @pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "prompt lookup"])
 def test_a_limit_of_generate_that_is_too_small_is_refused_with_the_least(

@@ -192,7 +192,7 @@ KEPT = {
     "holds processors, or is made of several": {"after", "all_of", "between", "budget", "heal", "structural_tag",
                                                 "thinking", "tool_call", "until"},
     "takes an object, or a grammar engine": {"fsm", "grammar"},
-    "takes a function": {"prefix_allowed_tokens"},
+    "takes a function": {"checked", "prefix_allowed_tokens"},
     "for models that vLLM does not sample by requests": {"alternating_codebooks", "whisper_no_speech",
                                                          "whisper_timestamps"},
 }  # fmt: skip

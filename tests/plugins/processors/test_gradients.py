@@ -50,6 +50,7 @@ CONSTRAINTS: dict[str, tuple[dict[str, Any], str]] = {
     "bad_words": ({"phrases": ["a", "bc"]}, "b"),
     "between": ({"open": "<", "close": ">", "inner": INNER}, "<a"),
     "budget": ({"n": 1, "inner": INNER, "text": "!"}, "a"),
+    "checked": ({"check": lambda text, ends: text.endswith("b"), "sample": True}, "a"),
     "choice": ({"choices": ["abc", "bd"]}, "b"),
     "fsm": ({"automaton": compile_pattern("[a-f]{1,6}")}, "ab"),
     "grammar": ({"grammar": 'root ::= "a" [b-d]+'}, "ab"),

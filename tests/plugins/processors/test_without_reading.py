@@ -27,6 +27,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
     "bad_words": ("bad_words", {"phrases": ["ab"]}),
     "bad_words_ids": ("bad_words_ids", {"sequences": [[1, 2], [3]]}),
     "cfg": ("cfg", {"scale": 1.5, "form": "one_pass"}),
+    "checked": ("checked", {"check": lambda text, ends: True, "sample": True}),
     "choice": ("choice", {"choices": ["ab", "cd"]}),
     "context_aware": ("context_aware", {"form": "one_pass"}),
     "dynamic_temperature": ("dynamic_temperature", {}),
@@ -71,6 +72,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = SPECS | {
 #: Who reads arrays on the host, and why. The list only gets shorter.
 WAITS: dict[str, str] = {
     **dict.fromkeys(("after", "all_of", "between", "budget", "thinking", "until"), "looks for its strings on the host"),
+    "checked": "asks a function of the user in the order of the logits",
     "contrastive": "runs a model, whose adapter decides where its logits are",
     "dola": "runs layers of a model, whose adapter decides where its logits are",
     "grammar": "rows of states on the host, fed with tokens of the host",

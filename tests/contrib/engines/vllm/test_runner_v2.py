@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +18,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="vLLM hands over torch tensors")
 
-from logitloom import Context, load_backend, processors  # noqa: E402
+from logitloom import Context, load_backend, option, processors  # noqa: E402
 from logitloom.arrays import rng  # noqa: E402
 from logitloom_contrib.engines.vllm.runner_v2 import RunnerV2  # noqa: E402
+from logitloom_plugins.processors.checked import Checked  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402
 
@@ -46,7 +49,7 @@ class Sequence:
 class Emulation:
     """The state of the runner that processors see, and the calls it makes."""
 
-    def __init__(self, drafts: int = 0) -> None:
+    def __init__(self, drafts: int = 0, **config: Any) -> None:
         self.table = torch.full((SLOTS, MAX_LENGTH), -7, dtype=torch.int32)
         self.total = torch.zeros(SLOTS, dtype=torch.int32)
         self.prompt_len, self.prefill_len = torch.zeros(SLOTS, dtype=torch.int32), torch.zeros(SLOTS, dtype=torch.int32)
@@ -56,7 +59,7 @@ class Emulation:
             prompt_len=SimpleNamespace(np=self.prompt_len.numpy(), gpu=self.prompt_len),
             prefill_len=SimpleNamespace(np=self.prefill_len.numpy(), gpu=self.prefill_len),
         )  # fmt: skip
-        self.runner = RunnerV2(engine_of(use_v2_model_runner=True, num_speculative_tokens=drafts), states)
+        self.runner = RunnerV2(engine_of(use_v2_model_runner=True, num_speculative_tokens=drafts, **config), states)
         self.free = list(range(SLOTS))
         self._staged: list[tuple[int, list[int]]] = []
 
@@ -269,3 +272,39 @@ def test_states_of_requests_that_are_gone_are_dropped() -> None:
             engine.leave(sequence)
     held = [len(group.requests) + len(group._aside) for group in engine.runner._groups.values()]
     assert sum(held) <= SLOTS
+
+
+def begins_red(text: str, ends: bool) -> bool:
+    """Whether a text is the beginning of ``red``, or at its end all of it."""
+    if text == "q":
+        raise RuntimeError("no text begins with this letter")
+    return text == "red" if ends else "red".startswith(text)
+
+
+@dataclass(frozen=True)
+class SpellsRed(Checked):
+    """A function of the text, under a name that requests can give."""
+
+    check: Callable[[str, bool], bool] = option(begins_red, help="Whether a text is the beginning of red.")
+
+
+def test_a_function_with_a_name_checks_requests_and_drafts(caplog: pytest.LogCaptureFixture) -> None:
+    processors.register("spells_red", SpellsRed)
+    try:
+        engine = Emulation(drafts=3, additional_config={"logitloom": {"allow": "+spells_red"}})
+        chain = one("spells_red", sample=False)
+        sequence, broken = entered(engine, chain), entered(engine, chain)
+        logits = torch.zeros(5, WIDTH)
+        logits[:, encode("red")] = torch.tensor([2.0, 3.0, 1.0])
+        logits[:, encode("q")] = torch.tensor([-float("inf")] * 4 + [99.0])[:, None]
+        with caplog.at_level(logging.ERROR, logger="logitloom.requests"):
+            out = engine.apply([(sequence, encode("rxd")), (broken, [])], logits.clone())
+        assert legal(out[0]) == encode("r")
+        assert legal(out[1]) == encode("e")
+        assert [legal(line) for line in out[2:]] == [[EOS]] * 3  # two behind the refused draft, and the failed request
+        (record,) = caplog.records
+        assert "the text 'q' may go on from there" in record.getMessage()
+        engine.commit(sequence, encode("r"))
+        assert legal(engine.apply([(sequence, [])], logits[:1])[0]) == encode("e")
+    finally:
+        processors.unregister("spells_red")
