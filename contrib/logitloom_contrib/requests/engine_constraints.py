@@ -68,11 +68,15 @@ def no_token_left(chain: Chain, options: Sequence[str]) -> str:
     if options or len(chain.labels) == 1:
         others = f"the request's {', '.join(options)}" if options else "the engine's own constraints"
         return f"No token is legal for the chain ({labels}) and {others} together. Loosen one of them."
-    hard = [link.label for link in chain.links if not link.effect.keeps_last]
+    hard = [link for link in chain.links if not link.effect.keeps_last]
     early = [link.label for link in truncations(chain.links)]
     if early and len(hard) == 1:
-        return f"{_names(early)} kept no token that {hard[0]!r} allows. Put {_names(early)} behind {hard[0]!r}."
-    found = ", ".join(label for label in chain.labels if label in {*hard, *early}) or labels
+        name = repr(hard[0].label)
+        # What looks at logits counts on the truncations before it.
+        behind = f"Put {_names(early)} behind {name}."
+        remedy = behind if hard[0].effect.ignores_logits else f"Set the options of {_names(early)} to keep more."
+        return f"{_names(early)} kept no token that {name} allows. {remedy}"
+    found = ", ".join(label for label in chain.labels if label in {*(link.label for link in hard), *early}) or labels
     return f"Processors {found} contradict each other: together they leave no token. Loosen one of them."
 
 

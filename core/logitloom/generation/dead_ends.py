@@ -129,7 +129,9 @@ def no_legal_token(
     elif label is None and hard and (early or guiding):
         keeping = ", ".join(early or guiding)
         by = f"{keeping} kept no token that {' and '.join(allowing)} {allow}, which left"
-        remedy = f"Put {keeping} behind {allowing[-1]}." if early else f"Set the options of {keeping} to keep more."
+        # What looks at logits counts on the truncations before it.
+        behind = early and chain.links[hard[-1]].effect.ignores_logits
+        remedy = f"Put {keeping} behind {allowing[-1]}." if behind else f"Set the options of {keeping} to keep more."
     return NoLegalToken(
         f"{by} {name} without any legal token at position {position}{written(chain, context, tokens)}. Chain: "
         f"{', '.join(chain.labels)}. {remedy}"

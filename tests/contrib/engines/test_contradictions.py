@@ -12,6 +12,7 @@ from logitloom import processors
 from logitloom.errors import NoLegalToken
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
+from logitloom_contrib.requests.engine_constraints import no_token_left
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode
 from tests.contrib.engines.test_protocols import SwallowingLlama, lists  # noqa: F401
 from tests.contrib.engines.vllm.conftest import engine_of, params_of
@@ -86,3 +87,9 @@ def test_a_request_to_vllm_ends_with_it(specs: list[tuple[str, dict[str, Any]]],
     logits = runner.apply(torch.from_numpy(logits_of("b")))
     assert np.flatnonzero(np.isfinite(logits[0].numpy())).tolist() == [EOS]
     assert said in str(runner.requests[0].failure)
+
+
+def test_a_truncation_before_what_looks_at_logits_has_another_remedy() -> None:
+    chain = processors.load(SPECS[0], ("checked", {"check": lambda text, ends: False, "sample": False}))
+    said = "'top_k' kept no token that 'checked' allows. Set the options of 'top_k' to keep more."
+    assert no_token_left(chain, ()) == said

@@ -221,6 +221,16 @@ def test_a_row_that_cannot_go_on_is_named_by_the_loop() -> None:
         Generator(TableModel(NUMPY, WORDS.size), chain, max_tokens=9)([[1]])
 
 
+def test_tokens_that_a_truncation_took_away_are_told_of_with_the_right_remedy() -> None:
+    model = TableModel(NUMPY, WORDS.size)
+    worst = WORDS.decode([int(model.row_logits([1])[1:4].argmin()) + 1])
+    chain = of(lambda text, ends: not ends and text == worst, ("top_k", {"k": 2}))
+    with pytest.raises(
+        NoLegalToken, match=r"top_k' kept no token that 'checked' allows.*Set the options of 'top_k' to keep"
+    ):
+        Generator(model, chain, max_tokens=9)([[1]])
+
+
 def test_an_exception_of_the_function_is_the_cause_of_an_error_that_says_where() -> None:
     def broken(text: str, ends: bool) -> bool:
         return {"a": True}[text]
