@@ -154,7 +154,8 @@ def _parts(chain: Chain) -> tuple[Chain, Chain]:
 
     Raises:
         ChainIncomplete: options are missing; lists them all.
-        GenerationError: if a constraint does more than forbid tokens, or the chain is recorded.
+        GenerationError: if a constraint does more than forbid tokens, another processor may forbid all, or the chain is
+            recorded.
     """
     chain.require(NEEDS, engine="Weighted decoding")  # an effect may depend on options
     if chain.unrecorded is not chain:
@@ -170,6 +171,12 @@ def _parts(chain: Chain) -> tuple[Chain, Chain]:
                 f"Particles are weighed by the tokens that constraints forbid, but the constraint {link.label!r} "
                 f"declares an effect that may do more. If it forbids tokens whatever their logits are, declare "
                 f"effect = logitloom.MASK; otherwise leave it out, or use Multinomial."
+            )
+    for link in shaping:
+        if link.effect.forbids_only and not link.effect.keeps_last:
+            raise GenerationError(
+                f"Particles are weighed by all tokens that a constraint leaves, but {link.label!r} forbids tokens by "
+                f"their logits and may leave none, so nothing tells that probability. Leave it out, or use Multinomial."
             )
     return chain.part(shaping), chain.part(constraints)
 

@@ -357,6 +357,9 @@ def test_what_particles_cannot_do_is_refused() -> None:
             replace(generator, **{name: value})
     with pytest.raises(GenerationError, match="nor particles can follow"):
         replace(generator, avoid=SoftBan(("a",)))
+    asking = ("checked", {"check": lambda text, ends: True, "sample": True})
+    with pytest.raises(GenerationError, match="'checked' forbids tokens by their logits and may leave none"):
+        Generator(toy(), chain_of(CHOICE, asking), Particles(2), max_tokens=LIMIT)([2])
     with pytest.raises(GenerationError, match=r"'Undeclared' declares an effect that may do more.*logitloom\.MASK"):
         replace(generator, chain=chain_of(Undeclared()))([2])
     with pytest.raises(ChainIncomplete, match=r"The chain misses options \(tool_call: tools\)"):
