@@ -12,7 +12,7 @@ from logitloom.errors import NeedsNotMet
 from logitloom.generation.dead_ends import truncations
 from logitloom_contrib.requests.chain_cache import CompiledChain
 
-__all__ = ["engine_constraints", "no_token_left", "require_agreement"]
+__all__ = ["engine_constraints", "no_token_left", "require_agreement", "require_no_grammar"]
 
 #: Options of ``SamplingParams`` with which the engine itself forbids tokens.
 _OPTIONS: Final = ("min_tokens", "allowed_token_ids", "bad_words", "structured_outputs")
@@ -29,8 +29,8 @@ def engine_constraints(params: Any) -> tuple[str, ...]:
     return tuple(name for name in _OPTIONS if _asked(getattr(params, name, None)))
 
 
-def require_agreement(params: Any, compiled: CompiledChain) -> None:
-    """Refuse a request whose chain and engine constraints together may allow no token.
+def require_no_grammar(params: Any, compiled: CompiledChain) -> None:
+    """Refuse a request that has structured outputs, which the engine enforces itself, and a constraint in its chain.
 
     vLLM advances its own grammar by each token. Where the grammar and the chain have no token in common, this fails,
     and the request ends with an internal error.
@@ -42,18 +42,30 @@ def require_agreement(params: Any, compiled: CompiledChain) -> None:
     Raises:
         NeedsNotMet: naming the options and the processors.
     """
-    mine = [link.label for link in compiled.chain.links if link.declared("stage") == "constraint"]
+    mine = _constraints(compiled)
     if mine and _asked(getattr(params, "structured_outputs", None)):
         raise NeedsNotMet(
             f"The request asks for vLLM's structured outputs (structured_outputs, response_format, a tool that is "
             f"strict, or a tool_choice that forces a call) and for a chain with {_names(mine)}. The two may have no "
             f"token in common, which vLLM cannot handle. Put the whole constraint into the chain, or leave one out."
         )
+
+
+def require_agreement(params: Any, compiled: CompiledChain) -> None:
+    """Refuse a request whose chain and ``allowed_token_ids`` allow no first token together.
+
+    Args:
+        params: vLLM's ``SamplingParams``.
+        compiled: the request's chain.
+
+    Raises:
+        NeedsNotMet: naming the ids and the processors.
+    """
     allowed = getattr(params, "allowed_token_ids", None)
     if allowed and compiled.first and not _any_allowed(compiled.first, allowed):
         raise NeedsNotMet(
             f"None of the request's allowed_token_ids ({_shown(allowed)}) may begin a text of its chain, which has "
-            f"{_names(mine)}. Give more ids, or loosen the chain."
+            f"{_names(_constraints(compiled))}. Give more ids, or loosen the chain."
         )
 
 
@@ -78,6 +90,10 @@ def no_token_left(chain: Chain, options: Sequence[str]) -> str:
         return f"{_names(early)} kept no token that {name} allows. {remedy}"
     found = ", ".join(label for label in chain.labels if label in {*(link.label for link in hard), *early}) or labels
     return f"Processors {found} contradict each other: together they leave no token. Loosen one of them."
+
+
+def _constraints(compiled: CompiledChain) -> list[str]:
+    return [link.label for link in compiled.chain.links if link.declared("stage") == "constraint"]
 
 
 def _asked(value: Any) -> bool:

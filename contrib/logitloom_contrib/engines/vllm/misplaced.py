@@ -13,6 +13,7 @@ from collections.abc import Container
 from typing import Any, Final
 
 from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines.vllm.front_door import open_front_door
 from logitloom_contrib.engines.vllm.shared_folder import offer_shared_folder
 from logitloom_contrib.requests.request_document import KEY
 from logitloom_contrib.requests.request_key import is_alike, require_right_fields, require_right_key
@@ -65,10 +66,14 @@ def require_right_place(request: Any, beams: bool) -> None:
 
 
 def watch() -> None:
-    """Check requests over HTTP from now on, in a process that serves them, and share compiled results between
-    processes.
+    """Check requests over HTTP from now on, in a process that serves them, share compiled results between processes,
+    and lead structured outputs to logitloom where the operator asks for it.
+
+    Raises:
+        NeedsNotMet: logitloom cannot enforce the structured outputs of this vLLM, as the environment asks.
     """
     offer_shared_folder()
+    open_front_door()
     for module, name in _REQUESTS:
         request = getattr(sys.modules.get(module), name, None)
         for method, beams in (("to_sampling_params", False), ("to_beam_search_params", True)):

@@ -6,6 +6,8 @@ engine's configuration is checked, and a request whose chain would be dropped is
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -13,23 +15,30 @@ from typing import Any, Final
 
 from logitloom import Chain, Vocabulary
 from logitloom.engines import stop_strings
-from logitloom.errors import LogitloomError, NeedsNotMet
+from logitloom.errors import LogitloomError, NeedsNotMet, OptionError
 from logitloom.host.registry import read_vocabulary
 from logitloom.process_memory import ProcessLock
 from logitloom_contrib.engines.vllm.shared_folder import shared_folder
 from logitloom_contrib.requests.chain_cache import ChainCache, CompiledChain
-from logitloom_contrib.requests.engine_constraints import require_agreement
+from logitloom_contrib.requests.engine_constraints import require_agreement, require_no_grammar
 from logitloom_contrib.requests.permissions import Permissions
+from logitloom_contrib.requests.request import LOG
 from logitloom_contrib.requests.request_document import KEY
 from logitloom_contrib.requests.request_record import RECORD_KEY, admitted_record
 
-__all__ = ["CLASS_PATH", "ServedEngine", "config_of_caller"]
+__all__ = ["CLASS_PATH", "STRUCTURED_VARIABLE", "ServedEngine", "config_of_caller"]
 
 #: How vLLM's option ``--logits-processors`` names the class.
 CLASS_PATH: Final = "logitloom_contrib.engines.vllm.vllm_processor:LogitloomProcessor"
 #: Set to 1 where a release of vLLM does not show its configuration to ``validate_params``.
 UNCHECKED_VARIABLE: Final = "LOGITLOOM_VLLM_UNCHECKED"
+#: Set to 1 to have logitloom enforce vLLM's structured outputs; the key of the additional config with the same meaning.
+STRUCTURED_VARIABLE: Final = "LOGITLOOM_VLLM_STRUCTURED_OUTPUTS"
+STRUCTURED_KEY: Final = "structured_outputs"
 _FRAMES: Final = 12
+
+# Lines about requests appear where the engine's do.
+LOG.parent = logging.getLogger("vllm")
 
 
 class ServedEngine:
@@ -49,7 +58,7 @@ class ServedEngine:
         self.max_length = int(config.model_config.max_model_len)
         self._environment = os.environ if environment is None else environment
         self._vocabulary = vocabulary
-        self._chains: ChainCache | None = None
+        self._caches: dict[str, ChainCache] = {}
         self._lock = ProcessLock()
 
     @classmethod
@@ -70,17 +79,50 @@ class ServedEngine:
         Raises:
             LogitloomError: the operator's settings are wrong, or no reader knows the tokenizer.
         """
+        return self._cache()
+
+    @property
+    def structured_chains(self) -> ChainCache:
+        """The compiled chains that stand for structured outputs: one processor each, which may be ``all_of``.
+
+        Raises:
+            LogitloomError: as :attr:`chains`.
+        """
+        return self._cache("all_of")
+
+    def _cache(self, *more: str) -> ChainCache:
         with self._lock:
-            if self._chains is None:
-                settings = getattr(self.config, "additional_config", None)
-                own = settings.get(KEY) if isinstance(settings, Mapping) else None
-                permissions = Permissions.read(self._environment, own)
+            key = " ".join(more)
+            if key not in self._caches:
+                permissions = Permissions.read(self._environment, self._settings(STRUCTURED_KEY))
+                permissions = dataclasses.replace(permissions, allow=permissions.allow.union(more))
                 if self._vocabulary is None:
                     self._vocabulary = _vocabulary_of(self.config.model_config)
                 width = int(self.config.model_config.get_vocab_size())
                 shared = shared_folder(self._environment)
-                self._chains = ChainCache(permissions, self._vocabulary, width, shared, engine="vLLM")
-        return self._chains
+                self._caches[key] = ChainCache(permissions, self._vocabulary, width, shared, engine="vLLM")
+            return self._caches[key]
+
+    def _settings(self, without: str = "") -> Any:
+        """The table of logitloom in vLLM's additional config, without one of its keys."""
+        settings = getattr(self.config, "additional_config", None)
+        own = settings.get(KEY) if isinstance(settings, Mapping) else None
+        return {key: own[key] for key in own if key != without} if isinstance(own, Mapping) else own
+
+    @property
+    def enforces_structured_outputs(self) -> bool:
+        """Whether the operator wants logitloom to enforce vLLM's structured outputs.
+
+        Raises:
+            OptionError: the setting is neither on nor off.
+        """
+        own = self._settings()
+        place, value = f"The variable {STRUCTURED_VARIABLE}", self._environment.get(STRUCTURED_VARIABLE, "")
+        if isinstance(own, Mapping) and STRUCTURED_KEY in own:
+            place, value = f"'logitloom.{STRUCTURED_KEY}' in vLLM's additional config", own[STRUCTURED_KEY]
+        if not isinstance(value, (str, int)) or value not in _SWITCH:
+            raise OptionError(f"{place} must be 1 (on) or 0 (off), but is {value!r}.")
+        return _SWITCH[value]
 
     @property
     def refusal(self) -> str | None:
@@ -146,6 +188,8 @@ class ServedEngine:
                 "This vLLM engine knows no end-of-sequence token, so a request with a logitloom chain could not be "
                 "ended. Give the request stop_token_ids."
             )
+        if not self.enforces_structured_outputs:  # otherwise the two were compiled together
+            require_no_grammar(params, compiled)
         require_agreement(params, compiled)
         _hand_on_stop_strings(params, compiled.chain)
 
@@ -199,6 +243,9 @@ def _hand_on_stop_strings(params: Any, chain: Chain) -> None:
     # vLLM streams no letters that may be the beginning of a string that is left out.
     params.output_text_buffer_length = 0 if params.include_stop_str_in_output else max(map(len, params.stop)) - 1
 
+
+#: The values of the switch, in the environment and in the additional config (where 1 equals True).
+_SWITCH: Final[Mapping[Any, bool]] = {"": False, "0": False, "1": True, 0: False, 1: True}
 
 _ENGINES: Final[list[ServedEngine]] = []
 _MOST_ENGINES: Final = 8

@@ -5,13 +5,13 @@ The class is importable without vLLM, for tools that look at entry points; only 
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from typing import Any, Final
 
 from logitloom import Array
 from logitloom.errors import NeedsNotMet
+from logitloom_contrib.engines.vllm.front_door import require_front_door
 from logitloom_contrib.engines.vllm.interfaces import BASES, MISSING
 from logitloom_contrib.engines.vllm.misplaced import require_chain
 from logitloom_contrib.engines.vllm.runner_v1 import RunnerV1
@@ -21,9 +21,6 @@ from logitloom_contrib.requests.request_document import KEY
 from logitloom_contrib.requests.request_key import require_right_key
 
 __all__ = ["LogitloomProcessor"]
-
-# Lines about requests appear where the engine's do.
-LOG.parent = logging.getLogger("vllm")
 
 #: Configuration (by identity) -> the object that serves it: the class may be found by entry point and named besides.
 _SERVING: Final[weakref.WeakValueDictionary[int, LogitloomProcessor]] = weakref.WeakValueDictionary()
@@ -37,13 +34,14 @@ class LogitloomProcessor(*BASES):  # type: ignore[misc]  # as many base classes 
         runner: ``(device, is_pin_memory)`` of model runner V1, or ``(req_states,)`` of model runner V2.
 
     Raises:
-        NeedsNotMet: there is no vLLM.
+        NeedsNotMet: there is no vLLM, or logitloom should enforce its structured outputs and cannot.
     """
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
         if MISSING is not None:
             raise NeedsNotMet(MISSING)
         engine = ServedEngine.of(vllm_config)
+        require_front_door(engine)
         first = _SERVING.get(id(vllm_config))
         self._engine: ServedEngine = engine
         self._idle = first is not None and first._engine is engine
@@ -61,14 +59,14 @@ class LogitloomProcessor(*BASES):  # type: ignore[misc]  # as many base classes 
         Raises:
             ValueError: in a sentence, which vLLM answers with HTTP 400.
         """
-        extra = getattr(sampling_params, "extra_args", None)
-        if not extra:
-            return
+        extra = getattr(sampling_params, "extra_args", None) or {}
         require_right_key(extra)
         require_chain(extra)
+        config = config_of_caller()
+        if config is not None and getattr(sampling_params, "structured_outputs", None) is not None:
+            require_front_door(ServedEngine.of(config))
         if KEY not in extra:
             return
-        config = config_of_caller()
         if config is not None:
             ServedEngine.of(config).admit(sampling_params)
         elif os.environ.get(UNCHECKED_VARIABLE, "") in ("", "0"):
