@@ -250,6 +250,22 @@ def test_a_request_that_another_backend_checked_ends(frontend: Any, manager: Any
         request.structured_output_request._grammar.result(60)
 
 
+def test_an_engine_does_not_start_where_vllm_has_other_methods(
+    config: Any, frontend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from logitloom.errors import NeedsNotMet
+    from logitloom_contrib.engines.vllm import front_door
+    from logitloom_contrib.engines.vllm.vllm_processor import LogitloomProcessor
+
+    LogitloomProcessor(config, "cpu", False)
+    monkeypatch.setattr(front_door, "_missing", front_door._sentence("a method is missing"))
+    with pytest.raises(NeedsNotMet, match="of this release of vLLM: a method is missing"):
+        LogitloomProcessor(config, "cpu", False)
+    with pytest.raises(Exception, match="of this release of vLLM: a method is missing") as caught:
+        admitted(frontend, "r", params_of("regex"))
+    assert "Validation" in type(caught.value).__name__
+
+
 @pytest.mark.parametrize(
     ("kind", "chain", "part"),
     [
