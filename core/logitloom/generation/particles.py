@@ -51,7 +51,8 @@ class Particles:
         >>> from logitloom.generation import Generator, posterior
         >>> from logitloom_contrib.llama import random_model
         >>> words = Vocabulary([b"yes", b"no", b" way", b""], eos=[3])
-        >>> chain = processors.load(("choice", {"choices": ["yes", "no way"]}), tokenizer=words)
+        >>> flat = ("temperature", {"temperature": 20.0})
+        >>> chain = processors.load(("choice", {"choices": ["yes", "no way"]}), flat, tokenizer=words)
         >>> found = Generator(random_model("numpy", vocab=4), chain, Particles(8), max_tokens=4)([2])
         >>> (answer,) = posterior(found)
         >>> sorted(answer.probabilities), round(sum(answer.probabilities.values()), 6)
