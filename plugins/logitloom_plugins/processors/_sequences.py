@@ -71,6 +71,6 @@ class Sequences:
         recently, found = xp.permute_dims(state.tokens, (1, 0)), []
         for table in self._before:
             before = table.on(backend)
-            written = recently[self.window - before.shape[0] :]
+            written = recently[self.window - before.shape[0] :, :]
             found.append(xp.all(written[:, :, None] == before[:, None, :], axis=0))
         return xp.concat(found, axis=1) if len(found) > 1 else found[0]
