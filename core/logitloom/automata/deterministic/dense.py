@@ -35,7 +35,7 @@ class DenseAutomaton(ByteAutomaton):
         closing: ``[states] bool``, whether the text must end at a token border in the state.
         hold: ``[states] int32``, the number of bytes at the end of the text that do not belong to it (in closing
             states) or may not belong to it (in other states).
-        completing: the bytes of which completions are made; default: all.
+        alphabet: the bytes of which completions are made; default: all.
 
     Example:
         >>> from logitloom.automata import compile_pattern
@@ -50,9 +50,9 @@ class DenseAutomaton(ByteAutomaton):
         dfa: Dfa,
         closing: NDArray[np.bool_] | None = None,
         hold: NDArray[np.int32] | None = None,
-        completing: Sequence[int] = _EVERY_BYTE,
+        alphabet: Sequence[int] = _EVERY_BYTE,
     ) -> None:
-        self.dfa, self.completing = dfa, completing
+        self.dfa, self.alphabet = dfa, alphabet
         self.closing = np.zeros(dfa.states, dtype=bool) if closing is None else closing
         self.hold = hold
 
@@ -114,7 +114,7 @@ class DenseAutomaton(ByteAutomaton):
     @cached_property
     def shortest(self) -> tuple[list[int], list[int]]:
         """Per state the bytes of a shortest text to the end, -1 if there is none, and the first byte of that text."""
-        read = preferred_bytes(self.dfa.byte_class, self.completing)
+        read = preferred_bytes(self.dfa.byte_class, self.alphabet)
         table = self.dfa.next[:, self.dfa.byte_class.take(read)]
         left = steps_to(table, self.dfa.accepting | self.closing)
         return left.tolist(), read.take(first_steps(table, left)).tolist()

@@ -438,8 +438,7 @@ class PartTexts:
     def _ways_to_differ(self, demand: ValueConstraint, taken: int, depth: int) -> Iterator[int | None]:
         """Per kind of value the result of :meth:`_most_to_differ`."""
         for content, quoted in contents_of(self._texts, demand):
-            following = content.automaton.next
-            loops = (following == np.arange(len(following))[:, None]).any() or longest_path(following) is None
+            loops = _longest_text(content) is None
             is_long = content.most is None or content.most >= content.least + _MANY
             if not loops or (content.counts and not (content.free and is_long)):
                 yield None
@@ -456,9 +455,8 @@ class PartTexts:
         if self.openings(demand)[2]:
             return None
         for content, quoted in contents_of(self._texts, demand):
-            following = content.automaton.next
-            steps = longest_path(following)
-            if content.counts or steps is None or (following == np.arange(len(following))[:, None]).any():
+            steps = _longest_text(content)
+            if content.counts or steps is None:
                 return None
             most = max(most, (_LONGEST_ESCAPE * steps + 2) if quoted else steps)
         return most
@@ -513,3 +511,9 @@ class PartTexts:
                 return None
             most = max(most, ends)
         return most
+
+
+def _longest_text(content: Content) -> int | None:
+    """The most bytes of a content, bounds on its length left out; ``None`` if a loop allows any number."""
+    following = content.automaton.next
+    return None if (following == np.arange(len(following))[:, None]).any() else longest_path(following)
