@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from logitloom.automata import BudgetTracker
+from logitloom.automata.deterministic.reach import reachable
 from logitloom_plugins.json_schema.folds.completion import content_texts, short_contents
 from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
@@ -281,6 +282,17 @@ NAMED = [
     ((), tuple(f"^a{each}_" for each in range(30))),
     ((), ("^[\\x00-\\x1f]{2}$", "^é{2}", "^(日|x)$")),
 ]
+
+
+@pytest.mark.parametrize(("names", "patterns"), NAMED, ids=str)
+def test_labels_below_a_state_are_those_of_the_states_that_can_be_reached(
+    names: tuple[str, ...], patterns: tuple[str, ...]
+) -> None:
+    keys = Keys(names, patterns, {}, BudgetTracker())
+    for state, below in enumerate(keys.below):
+        ends = reachable(keys.automaton.next, state).nonzero()[0].tolist()
+        labels = {keys.automaton.outputs[end] for end in ends} - {None}
+        assert below == sum([keys.bit[label] for label in labels])
 
 
 @pytest.mark.parametrize("tries", [2, 8, 64])

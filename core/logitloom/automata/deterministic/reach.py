@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import by_key, members
 
-__all__ = ["ends_reachable", "first_steps", "reachable", "steps_to"]
+__all__ = ["distinct_steps", "ends_reachable", "first_steps", "reachable", "steps_to"]
 
 #: Distances that are found by sweeps of the whole table, before edges are sorted by their targets: most automata have
 #: few distances, and some have as many as states.
@@ -31,6 +31,22 @@ def reachable(table: NDArray[np.int32], start: int) -> NDArray[np.bool_]:
         # Only what was found is looked at: a long automaton has as many levels as states.
         frontier = np.unique(targets[~seen[targets]])
     return seen
+
+
+def distinct_steps(table: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The pairs of a state and a next state, each once, in ascending order; entries below 0 are dead.
+
+    Example:
+        >>> source, target = distinct_steps(np.array([[1, 1, -1], [1, 0, 1]], dtype=np.int32))
+        >>> source.tolist(), target.tolist()
+        ([0, 1, 1], [1, 0, 1])
+    """
+    # To sort each row takes less time than to sort all pairs.
+    targets = np.sort(table, axis=1)
+    is_new = targets >= 0
+    is_new[:, 1:] &= targets[:, 1:] != targets[:, :-1]
+    source, column = is_new.nonzero()
+    return source, targets[source, column]
 
 
 def ends_reachable(table: NDArray[np.int32], goal: NDArray[np.bool_]) -> NDArray[np.bool_]:

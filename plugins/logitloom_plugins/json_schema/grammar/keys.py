@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
+from logitloom.automata.deterministic.reach import distinct_steps
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.listed_texts import trie_among_all
@@ -304,16 +305,12 @@ class Keys:
             return self.tree.below
         automaton = self.automaton
         bits = [0 if label is None else self.bit[label] for label in automaton.outputs]
-        targets = [list(dict.fromkeys(row)) for row in automaton.next.tolist()]
-        changed = True
-        while changed:
-            changed = False
-            for state in range(len(bits) - 1, -1, -1):
-                found = bits[state]
-                for target in targets[state]:
-                    if target >= 0:
-                        found |= bits[target]
-                if found != bits[state]:
-                    bits[state] = found
-                    changed = True
-        return bits
+        source, target = distinct_steps(automaton.next)
+        steps = [*zip(source.tolist(), target.tolist(), strict=True)][::-1]
+        # From the last state to the first, a pass completes all states from which every step leads to a later state.
+        back = [(state, following) for state, following in steps if following < state]
+        while True:
+            for state, following in steps:
+                bits[state] |= bits[following]
+            if not any(bits[following] & ~bits[state] for state, following in back):
+                return bits

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from logitloom.automata.deterministic import reach
-from logitloom.automata.deterministic.reach import ends_reachable, reachable, steps_to
+from logitloom.automata.deterministic.reach import distinct_steps, ends_reachable, reachable, steps_to
 
 
 def searched(table: NDArray[np.int32], goal: NDArray[np.bool_], state: int) -> int:
@@ -43,3 +43,11 @@ def test_a_chain_has_a_distance_for_each_state() -> None:
     goal = np.zeros(3000, dtype=bool)
     goal[-1] = True
     assert steps_to(table, goal).tolist() == [*range(2999, -1, -1)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_pair_of_a_state_and_a_next_state_is_listed_once(seed: int) -> None:
+    table = np.random.default_rng(seed).integers(-2, 9, (9, 7)).astype(np.int32)
+    pairs = {(state, target) for state, row in enumerate(table.tolist()) for target in row if target >= 0}
+    source, target = distinct_steps(table)
+    assert [*zip(source.tolist(), target.tolist(), strict=True)] == sorted(pairs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata.array_ranges import by_key
-from logitloom.automata.deterministic.reach import steps_to
+from logitloom.automata.deterministic.reach import distinct_steps, steps_to
 from logitloom_plugins.json_schema.folds.completion.short_contents import columns_of
 from logitloom_plugins.json_schema.values.content import Content
 from logitloom_plugins.json_schema.values.moore_machine import Output
@@ -136,24 +135,24 @@ class NearestEnds:
 
     def _by_state(self) -> list[dict[int, int]] | None:
         """Per state the outputs that can be reached, with their distances; ``None`` if there are too many entries."""
-        source, column = (self._next >= 0).nonzero()
-        before, bounds = by_key(self._next[source, column], source, len(self._next))
-        listed: list[dict[int, int]] = [{} for _ in self._ends]
-        queue: deque[tuple[int, int]] = deque()
-        for at, number in enumerate(self._ends):
-            if number >= 0:
-                listed[at][number] = 0
-                queue.append((at, number))
-        entries = len(queue)
-        while queue:
-            at, number = queue.popleft()
-            for earlier in set(before[bounds[at] : bounds[at + 1]].tolist()):
-                if number not in listed[earlier]:
-                    entries += 1
-                    if entries > _MOST_LISTED:
-                        return None
-                    listed[earlier][number] = listed[at][number] + 1
-                    queue.append((earlier, number))
+        source, target = distinct_steps(self._next)
+        sources, bounds = by_key(target, source, len(self._next))
+        before, begins = sources.tolist(), bounds.tolist()
+        listed: list[dict[int, int]] = [{} if number < 0 else {number: 0} for number in self._ends]
+        near = [(at, number) for at, number in enumerate(self._ends) if number >= 0]
+        entries = distance = 0
+        while near:
+            entries += len(near)
+            if entries > _MOST_LISTED:
+                return None
+            distance += 1
+            farther = list[tuple[int, int]]()
+            for at, number in near:
+                for earlier in before[begins[at] : begins[at + 1]]:
+                    if number not in listed[earlier]:
+                        listed[earlier][number] = distance
+                        farther.append((earlier, number))
+            near = farther
         return listed
 
 

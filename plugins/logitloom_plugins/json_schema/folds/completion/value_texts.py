@@ -189,6 +189,7 @@ def values_in_order(
         if frame is not None and frame.only_hard and texts.values.lives(frame):
             known = texts.memory.varied.get((frame, depth))
             if known is None:
+                texts.memory.values.check_time()
                 every = sorted(_varied(texts, frame, depth - 1), key=lambda text: (len(text), text.translate(ORDER)))
                 known = [(text, canonical(text)) for text in every[:_MOST_LISTED]]
                 texts.memory.varied[frame, depth] = known
