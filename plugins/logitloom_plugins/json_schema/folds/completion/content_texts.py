@@ -29,6 +29,8 @@ _MOST_STATES: Final = 1 << 17
 #: Above so many pairs the ends of a content with few outputs are found for one output at a time, without pairs.
 _MANY_PAIRS: Final = 1 << 12
 _FEW_OUTPUTS: Final = 8
+#: The work of a byte that is found by nearest ends.
+_STEP: Final = 8
 
 
 class ContentTexts:
@@ -134,7 +136,7 @@ class ContentTexts:
         if nearest is None:
             return None
         text = nearest.text(label, *begun)
-        return [] if text is None else [text], len(text or b"") * len(nearest.columns)
+        return [] if text is None else [text], _STEP * len(text or b"")
 
     def _free_rest(self, content: Content, state: int, count: int, label: Output) -> bytes | None:
         """The rest of a short content in which any character may come; ``None`` if there is none.

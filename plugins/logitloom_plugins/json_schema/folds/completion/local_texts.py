@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     COPIED,
-    MEMBER,
     NOTHING,
     CompletionMemory,
     Jump,
@@ -29,8 +28,8 @@ __all__ = ["LocalTexts", "Specialised", "Ways", "leading_on"]
 
 #: Bytes of a colon, the shortest value, and a bracket.
 _SHORTEST_VALUE: Final = 3
-#: The work of a jump.
-_JUMP: Final = 50
+#: The work of a jump, and of looking for the jumps of a state.
+_JUMP, _LOOK = 20, 40
 
 #: The jumps of the states of one type: a function of the texts of other states, the state, and what is taken.
 Specialised = Callable[["LocalTexts", State, Taken], list[Jump]]
@@ -92,7 +91,7 @@ class LocalTexts:
                 if not missing:
                     break
                 continue
-            self.memory.spend(MEMBER + len(way.text) // COPIED)
+            self.memory.spend(_LOOK + len(way.text) // COPIED)
             jumps = self.jumps(way.state, way.taken)
             if jumps is None:
                 jumps = ends_of(shortest_ends(self.moves, self.jumps, way.state, way.taken, wanted))
