@@ -40,9 +40,11 @@ _ENTRIES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 _TYPES: Final[dict[str, type]] = {
     "any_order": bool, "at_least_one": bool, "content": Mapping, "elements": Sequence, "excludes": Sequence,
-    "grammar": str, "loop": bool, "max": int, "min": int, "pattern": str, "rules": Sequence, "separator": str,
-    "stop_after_first": bool, "tags": Sequence, "triggers": Sequence, "value": str,
+    "grammar": str, "loop": bool, "max": int, "max_chars": int, "max_tokens": int, "min": int, "pattern": str,
+    "rules": Sequence, "separator": str, "stop_after_first": bool, "tags": Sequence, "triggers": Sequence, "value": str,
 }  # fmt: skip
+#: Entries that may be ``None``, as if they were left out.
+_LIMITS: Final = ("max_chars", "max_tokens")
 _NAMED: Final = {bool: "true or false", int: "an integer", str: "a text", Mapping: "a table", Sequence: "a list"}
 #: The section in which the text begins, and the section in which the text ends.
 _START: Final = 0
@@ -99,6 +101,49 @@ def sections_of(given: Mapping[str, Any], style: Mapping[str, Any]) -> Sequence[
     made = _SectionBuilder(style)
     made.nodes[_START] = _OpenSection(made.compile(given, "format", [("", _END)], _TagEnd()), forced=True)
     return made.sections()
+
+
+def _check_value(value: Any, entry: str, where: str) -> None:
+    """Check the value of an entry of a format.
+
+    Args:
+        value: the value.
+        entry: the name of the entry.
+        where: the JSON pointer of the value.
+
+    Raises:
+        OptionError: if the value has another type, is empty or too small, or holds half a surrogate pair.
+    """
+    wanted, texts = _TYPES.get(entry, object), entry in ("excludes", "triggers")
+    number_fits = isinstance(value, bool) == (wanted is bool) or wanted not in (bool, int)
+    list_fits = wanted is not Sequence or (_texts(value) if texts else not isinstance(value, str))
+    fits = isinstance(value, wanted) and number_fits and list_fits
+    limit = entry in _LIMITS
+    if limit and value is None:
+        return
+    if not fits or (limit and value < 0):
+        what = "a list of texts" if texts else _NAMED[wanted] + (", at least 0" if limit else "")
+        raise OptionError(f"{where} of a structural tag is {value!r:.100}. Give {what}.")
+    if entry in ("elements", "rules", "tags") and not value:
+        raise OptionError(f"{where} of a structural tag is empty. Give at least one entry.")
+    if entry == "triggers" and "" in value:
+        raise OptionError(
+            f"{where} of a structural tag is {value!r:.100}, and an empty text is found before anything is written. "
+            f"Leave it out."
+        )
+    _check_characters(value, where)
+
+
+def _check_characters(value: Any, where: str) -> None:
+    """Raise if a text, or one of a list of texts, cannot be written as UTF-8."""
+    for text in [value] if isinstance(value, str) else value if _texts(value) else ():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise OptionError(
+                f"{where} of a structural tag is {value!r:.100}, which holds half a surrogate pair. Give whole "
+                f"characters."
+            ) from None
 
 
 def _texts(value: Any) -> bool:
@@ -192,7 +237,7 @@ class _SectionBuilder:
     def _checked(self, given: Any, pointer: str) -> str:
         """The type of a format whose entries are right."""
         kind = given.get("type") if isinstance(given, Mapping) else None
-        if kind not in _ENTRIES:
+        if not isinstance(kind, str) or kind not in _ENTRIES:
             raise OptionError(
                 f"{pointer} of a structural tag is {given!r:.100}. Supported are the types {', '.join(_ENTRIES)}; "
                 f"write special tokens as their text, and parameters as XML with the processor 'tool_call'."
@@ -205,14 +250,8 @@ class _SectionBuilder:
                     f"entry {entry!r}. It needs: {', '.join(must) or 'nothing'}; it may have: "
                     f"{', '.join(may) or 'nothing else'}."
                 )
-            value, wanted = given[entry], _TYPES.get(entry, object)
-            texts = entry in ("excludes", "triggers")
-            number_fits = isinstance(value, bool) == (wanted is bool) or wanted not in (bool, int)
-            list_fits = wanted is not Sequence or (_texts(value) if texts else not isinstance(value, str))
-            if not (isinstance(value, wanted) and number_fits and list_fits):
-                what = "a list of texts" if texts else _NAMED[wanted]
-                raise OptionError(f"{pointer}/{entry} of a structural tag is {value!r:.100}. Give {what}.")
-        return str(kind)
+            _check_value(given[entry], entry, f"{pointer}/{entry}")
+        return kind
 
     def _json(self, given: Mapping[str, Any], pointer: str) -> dict[str, Any]:
         for entry, only in (("style", "json"), ("any_order", False), ("excludes", [])):
@@ -255,12 +294,13 @@ class _SectionBuilder:
         for i, tag in enumerate(given["tags"]):
             where = f"{pointer}/tags/{i}"
             whole = {"type": "tag", **tag} if isinstance(tag, Mapping) else tag
-            self._checked(whole, where)
+            if (kind := self._checked(whole, where)) != "tag":
+                raise OptionError(
+                    f"{where} of a structural tag is of the type {kind!r}. Give a format of the type 'tag'."
+                )
             if not isinstance(whole["begin"], str):
                 self._tag(whole, where, after)  # says what is wrong
             tags.append((whole["begin"], self._tag({**whole, "begin": ""}, where, after)))
-        if not tags:
-            raise OptionError(f"{pointer}/tags of a structural tag is empty. Give at least one tag.")
         return tags
 
     def _triggered(self, given: Mapping[str, Any], pointer: str, after: _Next, tag: _TagEnd) -> _Next:
@@ -290,6 +330,7 @@ class _SectionBuilder:
         for i, rule in enumerate(given["rules"]):
             if not isinstance(rule, Sequence) or len(rule) != 2 or not isinstance(rule[0], str) or not rule[0]:
                 raise OptionError(f"{pointer}/rules/{i} of a structural tag is {rule!r:.100}. Give [text, format].")
+            _check_characters(rule[0], f"{pointer}/rules/{i}")
             rules.append((rule[0], self.compile(rule[1], f"{pointer}/rules/{i}/1", following, _TagEnd())))
         self._free(free, given, rules, after, pointer)
         return [("", free)]

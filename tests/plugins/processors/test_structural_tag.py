@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import random
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -215,12 +218,49 @@ def test_what_must_come_is_forced() -> None:
         ({"type": "repeat", "min": 9999, "max": -1, "content": JSON}, "needs more than 4096 sections. Repeat less"),
         (sequence(TRIGGERED, JSON), "^format/elements/0 of a structural tag is free text, and what follows it begins"),
         ({"structures": [{"begin": "<"}]}, "^structures/0 of a structural tag is .*needs 'begin', 'schema' and 'end'"),
+        (sequence({"type": ["regex"]}), "^format/elements/0 of a structural tag is .*Supported are the types any_text"),
+        (sequence(const("a"), {"type": "or", "elements": []}), "^format/elements/1/elements .*is empty. Give at least"),
+        ({**TRIGGERED, "triggers": ["<f=", ""]}, r"^format/triggers .*\['<f=', ''\], .*empty text.*Leave it out"),
+        ({**SEPARATED, "tags": [TAGS[0], TEXT]}, "^format/tags/1 .*type 'any_text'.*Give a format of the type 'tag'"),
+        ({**TEXT, "max_chars": -1}, "^format/max_chars of a structural tag is -1. Give an integer, at least 0"),
+        ({**TEXT, "max_tokens": 1.5}, "^format/max_tokens of a structural tag is 1.5. Give an integer, at least 0"),
+        (sequence(tag("<", JSON, ["\ud800"])), r"^format/elements/0/end .*'\\ud800'.*half a surrogate pair"),
+        ({**DISPATCH, "rules": [["\ud800", JSON]]}, r"^format/rules/0 .*half a surrogate pair"),
     ],
-    ids=range(17),
+    ids=range(25),
 )  # fmt: skip
 def test_errors_name_the_place_and_the_remedy(given: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         processors.load(("structural_tag", {"tag": given}))
+
+
+def others(given: Any) -> Iterator[Any]:
+    """A format with one value anywhere in it replaced by another."""
+    yield from ([], "", -1, 1.5, True, {}, [""], TEXT)
+    for key, value in given.items() if isinstance(given, dict) else enumerate(given) if isinstance(given, list) else ():
+        if key in ("json_schema", "excludes"):  # no schema, and no excluded phrase, is a matter of xgrammar alone
+            continue
+        for other in others(value):
+            changed = copy.copy(given)
+            changed[key] = other
+            yield changed
+
+
+@pytest.mark.extras
+@pytest.mark.long
+@pytest.mark.parametrize("label", ["triggers, then a string", "separated", "rules once", "short text in a tag",
+                                   "two or more", "a choice"])  # fmt: skip
+def test_what_xgrammar_refuses_is_refused(label: str) -> None:
+    xgrammar = pytest.importorskip("xgrammar", reason="the package xgrammar is not installed")
+    taken = []
+    for given in others(FORMATS[label]):
+        try:
+            xgrammar.Grammar.from_structural_tag({"type": "structural_tag", "format": given})
+        except Exception:
+            with contextlib.suppress(OptionError, UnsupportedPattern):
+                StructuralTag(tag={"type": "structural_tag", "format": given})
+                taken.append(given)
+    assert taken == []
 
 
 def test_a_wrong_pattern_is_quoted_as_it_was_given() -> None:
