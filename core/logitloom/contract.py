@@ -12,11 +12,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
 from functools import cached_property
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from logitloom.arguments import shown
+from logitloom.errors import InvalidSignature
+from logitloom.host.entry_points import PluginName
 from logitloom.host.hookspecs import TextEnd
 from logitloom.masks.kernels import ByteTable
 from logitloom.state_memory import StateMemory
@@ -36,6 +39,7 @@ __all__ = [
     "TextTokens",
     "TokenSet",
     "TokenTables",
+    "check_constraint",
 ]
 
 State = Hashable
@@ -548,3 +552,28 @@ class Constraint(ABC):
         The automaton has the states of the constraint: a token leads where its bytes lead.
         """
         return None
+
+
+def check_constraint(constraint: Any, owner: PluginName | str, vocab_size: int) -> None:
+    """Raise unless a processor's method ``constraint`` returned one of the right width.
+
+    Raises:
+        InvalidSignature: naming the processor and what to return.
+    """
+    answers = ("start", "advance", "allowed", "may_end")
+    if isinstance(constraint, type) or not all(hasattr(constraint, name) for name in answers):
+        raise InvalidSignature(
+            f"The method 'constraint' of {owner} must return a logitloom.constraints.Constraint, but returned "
+            f"{shown(constraint)}. Of an automaton over bytes make one: lift(automaton, vocabulary, vocab_size)."
+        )
+    absent = next((name for name in ("vocabulary", "vocab_size") if not hasattr(constraint, name)), None)
+    if absent is not None:
+        raise InvalidSignature(
+            f"The constraint {type(constraint).__name__} of {owner} has no attribute {absent!r}. Keep the arguments of "
+            f"the method 'constraint' as its attributes vocabulary and vocab_size."
+        )
+    if constraint.vocab_size != vocab_size:
+        raise InvalidSignature(
+            f"The constraint {type(constraint).__name__} of {owner} is for logits of {constraint.vocab_size} columns, "
+            f"but there are {vocab_size}. Make it for the argument vocab_size: lift(automaton, vocabulary, vocab_size)."
+        )

@@ -11,12 +11,15 @@ from typing import Any
 from logitloom.arguments import shown
 from logitloom.arrays.backend import Array
 from logitloom.context import Context
+from logitloom.contract import Constraint, check_constraint
 from logitloom.display.progress import waiting
 from logitloom.effect import Effect
 from logitloom.errors import InvalidSignature, LogitloomError, OptionError, StageOrderError
 from logitloom.host import options as opts
 from logitloom.host.loading import loading
+from logitloom.host.plugin_manager import implementations
 from logitloom.processor import NEEDS, STAGES, declaration
+from logitloom.vocabulary import Vocabulary
 
 __all__ = ["FunctionProcessor", "Link", "check_declarations", "check_order"]
 
@@ -136,6 +139,18 @@ class Link:
     def is_constraint(self) -> bool:
         """Whether the processor implements the hook ``constraint``."""
         return getattr(self.processor, "constraint", None) is not None
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        """The answer of the processor to the hook ``constraint``.
+
+        Raises:
+            InvalidSignature: if the answer is no :class:`logitloom.constraints.Constraint` for logits of this width.
+            LogitloomError: if there is no constraint within the budget, or the vocabulary cannot write its texts.
+        """
+        find = implementations(self.processor, self.label, required="process")["constraint"]
+        found: Constraint = find(vocabulary, vocab_size)
+        check_constraint(found, self.label, vocab_size)
+        return found
 
     def declared(self, name: str) -> Any:
         """A declaration (``stage``, ``needs``, ...) of the processor, or of its class while unconfigured."""

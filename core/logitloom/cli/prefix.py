@@ -51,7 +51,7 @@ def check_prefix(name: str, options: dict[str, Any], file: str) -> dict[str, Any
 
 
 def _told(processor: Any, text: bytes) -> dict[str, Any]:
-    constraint, state, position = text_state(processor, text)
+    constraint, state, position = text_state(processor.constraint, text)
     if position < len(text):
         return _failure(processor, constraint, state, text, position)
     told = {"prefix": True, "complete": constraint.may_end(state), "characters": len(text.decode("utf-8", "replace"))}

@@ -15,15 +15,14 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from logitloom.arguments import shown
 from logitloom.arrays.backend import Array, Backend
 from logitloom.constraints.longest_tokens import LongestTokens
 from logitloom.constraints.memory import ConstraintMemory, DeviceTables, StateNode
 from logitloom.constraints.token_limit import LimitedState, host_list, row_limits, tokens_left, unlimited
 from logitloom.context import Context
-from logitloom.contract import Constraint, State
+from logitloom.contract import Constraint, State, check_constraint
 from logitloom.effect import MASK
-from logitloom.errors import IllegalToken, InvalidSignature, NeedsNotMet
+from logitloom.errors import IllegalToken, NeedsNotMet
 from logitloom.host.entry_points import PluginName
 from logitloom.host.hookspecs import TextEnd
 from logitloom.host.options import declared, option
@@ -123,7 +122,7 @@ class ConstraintProcessor(Processor):
             if (vocabulary, vocab_size) not in known:
                 vocabulary.check_width(vocab_size)
                 constraint = self.constraint(vocabulary, vocab_size)
-                _check_constraint(constraint, PluginName(type(self)), vocab_size)
+                check_constraint(constraint, PluginName(type(self)), vocab_size)
                 constraint = LongestTokens(constraint) if self.longest_tokens else constraint
                 if len(known) >= _MOST_KEPT:
                     del known[next(iter(known))]
@@ -417,28 +416,3 @@ def _device_states(tables: DeviceTables, state: Array, context: Context) -> Arra
         after = xp.where(kept, after, xp.full_like(after, tables.dead))
         state = xp.where(token >= 0, after, state)
     return state
-
-
-def _check_constraint(constraint: Any, owner: PluginName, vocab_size: int) -> None:
-    """Raise unless a processor's method ``constraint`` returned one of the right width.
-
-    Raises:
-        InvalidSignature: naming the processor and what to return.
-    """
-    answers = ("start", "advance", "allowed", "may_end")
-    if isinstance(constraint, type) or not all(hasattr(constraint, name) for name in answers):
-        raise InvalidSignature(
-            f"The method 'constraint' of {owner} must return a logitloom.constraints.Constraint, but returned "
-            f"{shown(constraint)}. Of an automaton over bytes make one: lift(automaton, vocabulary, vocab_size)."
-        )
-    absent = next((name for name in ("vocabulary", "vocab_size") if not hasattr(constraint, name)), None)
-    if absent is not None:
-        raise InvalidSignature(
-            f"The constraint {type(constraint).__name__} of {owner} has no attribute {absent!r}. Keep the arguments of "
-            f"the method 'constraint' as its attributes vocabulary and vocab_size."
-        )
-    if constraint.vocab_size != vocab_size:
-        raise InvalidSignature(
-            f"The constraint {type(constraint).__name__} of {owner} is for logits of {constraint.vocab_size} columns, "
-            f"but there are {vocab_size}. Make it for the argument vocab_size: lift(automaton, vocabulary, vocab_size)."
-        )

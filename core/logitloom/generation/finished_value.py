@@ -4,7 +4,7 @@ constraint.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from logitloom.arguments import ids, instance
@@ -82,7 +82,7 @@ def read_value(chain: Chain, text: str | Sequence[int]) -> Any:
 
 def _require_allowed(link: Link, text: str) -> None:
     data = text.encode(errors="surrogatepass")
-    constraint, state, position = text_state(link.processor, data)
+    constraint, state, position = text_state(link.constraint, data)
     if position < len(data) or not constraint.may_end(state):
         read = data[:position].decode("utf-8", "replace")
         raise GenerationError(
@@ -91,11 +91,11 @@ def _require_allowed(link: Link, text: str) -> None:
         )
 
 
-def text_state(processor: Any, text: bytes) -> tuple[Constraint, State, int]:
+def text_state(find: Callable[[Vocabulary, int], Constraint], text: bytes) -> tuple[Constraint, State, int]:
     """Read a text by a constraint.
 
     Args:
-        processor: implements the hook ``constraint``.
+        find: the hook ``constraint`` of a processor.
         text: the bytes of the text.
 
     Returns:
@@ -108,7 +108,7 @@ def text_state(processor: Any, text: bytes) -> tuple[Constraint, State, int]:
     longer = dict.fromkeys(piece for piece in pieces if len(piece) > 1)
     vocabulary = Vocabulary([*_BYTES.token_bytes, *longer], eos=[256], name=_BYTES.name) if longer else _BYTES
     number = {piece: token for token, piece in enumerate(vocabulary.token_bytes)}
-    constraint: Constraint = processor.constraint(vocabulary, vocabulary.size)
+    constraint = find(vocabulary, vocabulary.size)
     state: State = constraint.start()
     for n, piece in enumerate(pieces):
         whole = constraint.advance(state, number[piece])

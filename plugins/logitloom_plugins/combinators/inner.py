@@ -124,7 +124,7 @@ class Inner:
         self._together: dict[tuple[Vocabulary, int], Constraint] = {}
         combined = [link for link in links if link.is_constraint or _combines(link.processor)]
         self.constraints = tuple(link.processor for link in combined)
-        self._labels = tuple(link.label for link in combined)
+        self._combined = tuple(combined)
         others = [link for link in links if not link.is_constraint]
         self.others = Chain([_within_another(link, later=False) for link in others]) if others else None
         combine = any(_combines(link.processor) for link in others)
@@ -150,38 +150,38 @@ class Inner:
         Raises:
             LogitloomError: if no text satisfies all constraints, or one of them cannot be combined with others.
         """
-        for one, processor, label in zip(found, self.constraints, self._labels, strict=True):
+        for one, link in zip(found, self._combined, strict=True):
             if at_tokens(one.automaton()):
                 raise OptionError(
-                    f"Several constraints are in one part of {self.owner!r}, and {label!r} has no automaton over "
-                    f"bytes, which is needed to find the texts that satisfy all. {self._remedy(processor, label)}"
+                    f"Several constraints are in one part of {self.owner!r}, and {link.label!r} has no automaton over "
+                    f"bytes, which is needed to find the texts that satisfy all. {self._remedy(link)}"
                 )
         together = Intersection(found, self.owner)
         longest = any(_longest_tokens(each) or getattr(each, "forces_longest", False) for each in self.constraints)
         return LongestTokens(together) if longest else together
 
-    def _remedy(self, processor: Any, label: str) -> str:
-        if getattr(processor, "finish_within", None):
+    def _remedy(self, link: Link) -> str:
+        if getattr(link.processor, "finish_within", None):
             return (
                 f"It counts tokens because of its option 'finish_within': leave the option out, or give it to "
                 f"{self.owner!r}."
             )
-        return f"Put {label!r} next to {self.owner!r} in the chain, or write them as one grammar."
+        return f"Put {link.label!r} next to {self.owner!r} in the chain, or write them as one grammar."
 
     def _each(self, vocabulary: Vocabulary, vocab_size: int) -> list[Constraint]:
         key = vocabulary, vocab_size
         found = self._found.get(key)
         if found is None:
-            named = zip(self.constraints, self._labels, strict=True)
-            found = [self._read_by_bytes(processor, label, *key) for processor, label in named]
+            found = [self._read_by_bytes(link, *key) for link in self._combined]
             if len(self._found) >= _MOST_KEPT:
                 self._found.clear()
                 self._together.clear()
             self._found[key] = found
         return found
 
-    def _read_by_bytes(self, processor: Any, label: str, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
-        find = processor.combination if _combines(processor) else processor.constraint
+    def _read_by_bytes(self, link: Link, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
+        processor = link.processor
+        find = processor.combination if _combines(processor) else link.constraint
         constraint: Constraint = find(vocabulary, vocab_size)
         if _longest_tokens(processor) and len(self.constraints) == 1:
             constraint = LongestTokens(constraint)
@@ -190,7 +190,7 @@ class Inner:
             try:
                 constraint = FinishWithin(constraint, tokens)
             except ValueError as error:
-                raise OptionError(f"Option 'finish_within' of {label}: {error}") from error
+                raise OptionError(f"Option 'finish_within' of {link.label}: {error}") from error
         return AtTokens(constraint) if constraint.automaton() is None else constraint
 
     def start(self, constraint: Constraint) -> State:

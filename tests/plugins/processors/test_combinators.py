@@ -129,6 +129,52 @@ def test_what_cannot_work_is_refused_when_it_is_made(spec: Any, error: type[Exce
         processors.load(spec)
 
 
+class _OtherOrder:
+    """The constraint of a regular expression, whose hook takes the width first."""
+
+    stage = "constraint"
+    effect = MASK
+
+    def constraint(self, vocab_size: int, vocabulary: Vocabulary) -> Any:
+        return processors.load(DIGITS)["regex"].constraint(vocabulary, vocab_size)  # type: ignore[arg-type]
+
+    def process(self, logits: Any) -> Any:
+        return logits
+
+
+class _NoWidth(_OtherOrder):
+    """The same, and the hook takes the vocabulary alone."""
+
+    def constraint(self, vocabulary: Vocabulary) -> Any:  # type: ignore[override]
+        return super().constraint(vocabulary.size, vocabulary)
+
+
+class _NoConstraint(_OtherOrder):
+    """A hook that answers with something else."""
+
+    def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Any:
+        return vocab_size
+
+
+@pytest.mark.parametrize("processor", [_OtherOrder(), _NoWidth()])
+def test_the_hook_of_a_constraint_takes_any_of_its_arguments_by_name(processor: Any) -> None:
+    wanted = processors.load(after("ab", DIGITS), tokenizer=WORDS)["after"].constraint(WORDS, WORDS.size)
+    given = processors.load(after("ab", processor), tokenizer=WORDS)["after"].constraint(WORDS, WORDS.size)
+    states = [wanted.start(), given.start()]
+    for text in (b"ab", b"1"):
+        states = [one.advance(s, WORDS.token_bytes.index(text)) for one, s in zip((wanted, given), states, strict=True)]
+        assert (
+            given.allowed(states[1]).listed(WORDS.size).tolist()
+            == wanted.allowed(states[0]).listed(WORDS.size).tolist()
+        )
+
+
+def test_a_hook_that_answers_with_no_constraint_is_named() -> None:
+    message = f"'constraint' of _NoConstraint must return a logitloom.constraints.Constraint, but returned {WORDS.size}"
+    with pytest.raises(errors.InvalidSignature, match=message):
+        start(after("ab", _NoConstraint()))
+
+
 def test_a_trigger_that_the_vocabulary_cannot_write_is_refused_before_decoding() -> None:
     words = small("a", "b")
     with pytest.raises(errors.VocabularyError, match="cannot write 'c', which 'after' waits for"):
