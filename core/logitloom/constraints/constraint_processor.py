@@ -25,6 +25,7 @@ from logitloom.effect import MASK
 from logitloom.errors import IllegalToken, NeedsNotMet
 from logitloom.host.entry_points import PluginName
 from logitloom.host.hookspecs import TextEnd
+from logitloom.host.loading import at_place
 from logitloom.host.options import declared, option
 from logitloom.masks.mask_row import MaskRow
 from logitloom.process_memory import ProcessLock
@@ -121,7 +122,8 @@ class ConstraintProcessor(Processor):
         with self._lock:
             if (vocabulary, vocab_size) not in known:
                 vocabulary.check_width(vocab_size)
-                constraint = self.constraint(vocabulary, vocab_size)
+                with at_place("Processor", PluginName(type(self))):
+                    constraint = self.constraint(vocabulary, vocab_size)
                 check_constraint(constraint, PluginName(type(self)), vocab_size)
                 constraint = LongestTokens(constraint) if self.longest_tokens else constraint
                 if len(known) >= _MOST_KEPT:

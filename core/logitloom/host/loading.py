@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from logitloom.arguments import names
-from logitloom.errors import OptionError, OptionTypeError
+from logitloom.errors import LogitloomError, OptionError, OptionTypeError
+from logitloom.host.entry_points import PluginName
 
-__all__ = ["Guard", "Rules", "loading", "making_parts", "rules", "text_or_file"]
+__all__ = ["Guard", "Rules", "at_place", "loading", "making_parts", "rules", "text_or_file"]
 
 #: Longer texts name no file.
 _LONGEST_PATH = 4096
@@ -75,6 +76,28 @@ class Rules:
 #: The instruction of a ``raise`` statement.
 _RAISE: Final = opcode.opmap["RAISE_VARARGS"]
 _RULES: ContextVar[Rules] = ContextVar("logitloom_rules", default=Rules())  # noqa: B039 - it cannot be changed
+
+
+@contextmanager
+def at_place(place: str, name: PluginName | str | None = None) -> Iterator[None]:
+    """Put a place before the message of each error of logitloom that is raised inside the ``with`` statement.
+
+    Args:
+        place: the place, without ``name``.
+        name: what follows ``place``, in quotes; a message that quotes the name already stays as it is.
+
+    Example:
+        >>> with at_place("Option 'inner' of 'after'"):
+        ...     raise OptionError("Option 'k' of 'top_k' must be >= 1 tokens, but is 0.")
+        Traceback (most recent call last):
+        logitloom.errors.OptionError: Option 'inner' of 'after': Option 'k' of 'top_k' must be >= 1 tokens, but is 0.
+    """
+    try:
+        yield
+    except LogitloomError as error:
+        if name is None or repr(name) not in str(error):
+            error.args = (f"{place}{'' if name is None else f' {name!r}'}: {error}", *error.args[1:])
+        raise
 
 
 def rules() -> Rules:

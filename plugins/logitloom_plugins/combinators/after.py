@@ -49,7 +49,7 @@ class After(Combinator):
     def sections(self) -> Sequence[Section]:
         """The section up to the trigger, and the section after it."""
         exits = tuple(Exit(string, 1) for string in trigger_texts(self.trigger, "trigger", self.name))
-        return [Section(exits=exits, may_end=not self.required), Section(Inner(self.inner, self.name))]
+        return [Section(exits=exits, may_end=not self.required), Section(Inner(self.inner, self.name, "inner"))]
 
 
 def after(trigger: str | Sequence[str], *inner: Any, required: bool = False, finish_within: int | None = None) -> After:

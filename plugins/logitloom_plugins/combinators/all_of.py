@@ -47,7 +47,7 @@ class AllOf(Combinator):
 
     def sections(self) -> Sequence[Section]:
         """One section, which is the whole text."""
-        inner = Inner(self.inner, self.name)
+        inner = Inner(self.inner, self.name, "inner")
         if not inner.links:
             raise OptionError("The option 'inner' of 'all_of' is empty. Give the processors that a text satisfies.")
         return [Section(inner)]

@@ -55,7 +55,7 @@ class Between(Combinator):
         closing = tuple(Exit(string, 2) for string in trigger_texts(self.close, "close", self.name))
         return [
             Section(exits=opening, may_end=not self.required),
-            Section(Inner(self.inner, self.name), closing, may_end=False),
+            Section(Inner(self.inner, self.name, "inner"), closing, may_end=False),
             Section(exits=opening if self.repeat else ()),
         ]
 

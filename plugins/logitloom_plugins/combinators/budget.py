@@ -54,7 +54,7 @@ class TokenBudget(Combinator):
 
     def sections(self) -> Sequence[Section]:
         """The section with the budget, the forced text if there is one, and the last section."""
-        then = Inner(self.then, self.name)
+        then = Inner(self.then, self.name, "then")
         if self.end and then.links:
             raise OptionError(
                 f"Processor {self.name!r} has end=True, which ends the text, and is to continue with "
@@ -62,7 +62,7 @@ class TokenBudget(Combinator):
             )
         last = Section(ends=True) if self.end else Section(then)
         forced = [Section(exits=(Exit(self.text, 2),), budget=0)] if self.text else []
-        return [Section(Inner(self.inner, self.name), budget=self.n, after=1), *forced, last]
+        return [Section(Inner(self.inner, self.name, "inner"), budget=self.n, after=1), *forced, last]
 
 
 def budget(

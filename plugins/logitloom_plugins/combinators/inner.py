@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from logitloom.chain.links import Link
 from logitloom.constraints import Constraint, LongestTokens, State
 from logitloom.errors import ChainIncomplete, NeedsNotMet, OptionError, StageOrderError
 from logitloom.host.hookspecs import TextEnd
+from logitloom.host.loading import at_place
 from logitloom.host.registry import load_plugin
 from logitloom_plugins.combinators.finish_within import FinishWithin
 from logitloom_plugins.combinators.intersection import Intersection
@@ -87,6 +89,8 @@ class Inner:
     Args:
         given: as for :func:`specs_of`.
         owner: name of the combinator, for messages.
+        option: the option of the combinator that the processors are given with, for messages; empty if the combinator
+            makes them itself.
         written: a text that the constraints read before the section begins.
 
     Attributes:
@@ -100,9 +104,10 @@ class Inner:
         ChainIncomplete: if options are missing.
     """
 
-    def __init__(self, given: Any, owner: str, *, written: str = "") -> None:
-        self.owner, self.written = owner, written
-        links = [link for spec in specs_of(given) for link in _links_of(spec)]
+    def __init__(self, given: Any, owner: str, option: str = "", *, written: str = "") -> None:
+        self.owner, self.option, self.written = owner, option, written
+        with self._at_option():
+            links = [link for spec in specs_of(given) for link in _links_of(spec)]
         for link in links:
             if link.declared("stage") == "guidance" or link.declared("branches") > 1:
                 raise StageOrderError(
@@ -130,6 +135,9 @@ class Inner:
         combine = any(_combines(link.processor) for link in others)
         self._later = Chain([_within_another(link, later=True) for link in others]) if combine else self.others
         self._keeps = all(link.effect.keeps_forbidden for link in others)
+
+    def _at_option(self) -> AbstractContextManager[None]:
+        return at_place(f"Option {self.option!r} of {self.owner!r}") if self.option else nullcontext()
 
     def constraint(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint | None:
         """The intersection of all constraints of the section; ``None`` if there are none.
@@ -182,7 +190,8 @@ class Inner:
     def _read_by_bytes(self, link: Link, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         processor = link.processor
         find = processor.combination if _combines(processor) else link.constraint
-        constraint: Constraint = find(vocabulary, vocab_size)
+        with self._at_option(), at_place("Processor", link.label) if self.option else nullcontext():
+            constraint: Constraint = find(vocabulary, vocab_size)
         if _longest_tokens(processor) and len(self.constraints) == 1:
             constraint = LongestTokens(constraint)
         tokens = getattr(processor, "finish_within", None)

@@ -51,8 +51,8 @@ class Until(Combinator):
         """The section up to the trigger, and the section after it."""
         exits = tuple(Exit(string, 1) for string in trigger_texts(self.trigger, "trigger", self.name))
         return [
-            Section(Inner(self.inner, self.name), exits, may_end=not self.required),
-            Section(Inner(self.then, self.name)),
+            Section(Inner(self.inner, self.name, "inner"), exits, may_end=not self.required),
+            Section(Inner(self.then, self.name, "then")),
         ]
 
 

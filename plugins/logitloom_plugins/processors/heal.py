@@ -60,7 +60,7 @@ class Heal(ConstraintProcessor):
                 f"Option 'removed' of 'heal' has the ends of {len(self.removed)} prompts, and 'prompts' has "
                 f"{len(self.prompts)}. Give both for each prompt; with one prompt 'removed' is enough."
             )
-        found = Inner(self.inner, "heal")
+        found = Inner(self.inner, "heal", "inner")
         if found.others is not None:
             raise OptionError(
                 f"Option 'inner' of 'heal' takes constraints, but {found.others.labels[0]!r} is none. Put it into the "

@@ -73,11 +73,11 @@ class Thinking(Combinator):
         if self.required:
             outside = Section(exits=(Exit(opening, 1),), budget=0)
         else:
-            outside = Section(Inner(self.then, self.name), exits=(Exit(opening, 1, at_start=True),))
+            outside = Section(Inner(self.then, self.name, "then"), exits=(Exit(opening, 1, at_start=True),))
         exits = tuple(Exit(text, 2) for text in closing)
-        span = Section(Inner(self.inner, self.name), exits, budget=self.budget, may_end=False)
+        span = Section(Inner(self.inner, self.name, "inner"), exits, budget=self.budget, may_end=False)
         between = [Section(exits=(Exit(self.separator, 3),), budget=0)] if self.separator else []
-        return [outside, span, *between, Section(Inner(self.then, self.name))]
+        return [outside, span, *between, Section(Inner(self.then, self.name, "then"))]
 
     @property
     def first_section(self) -> int:

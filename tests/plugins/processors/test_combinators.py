@@ -175,6 +175,41 @@ def test_a_hook_that_answers_with_no_constraint_is_named() -> None:
         start(after("ab", _NoConstraint()))
 
 
+def _within(inner: Any) -> tuple[str, dict[str, Any]]:
+    return "after", {
+        "trigger": "a",
+        "inner": [["top_k", {"k": 2}], ["until", {"trigger": "b", "inner": [], "then": inner}]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("inner", "error", "message"),
+    [
+        (["top_k", {"k": 0}], errors.OptionError, "Option 'k' of 'top_k' must be >= 1 tokens, but is 0"),
+        (["top_k", {"kk": 1}], errors.UnknownOption, "'top_k' has no option 'kk'. Did you mean 'k'?"),
+        (["top_kk", {"k": 1}], errors.UnknownPlugin, "There is no processor 'top_kk'. Did you mean"),
+        (["regex", {"pattern": "("}], errors.UnsupportedPattern, r"Pattern '\(' is no valid regular expression"),
+        (["json", {"schema": {"type": "strin"}}], errors.UnsupportedSchema, "The keyword 'type' at # has the value"),
+        ({"use": "top_k", "option": {"k": 1}}, errors.OptionError, "A processor inside another is written as a table"),
+        (5, errors.InvalidSignature, "5 is no processor. Give a name"),
+    ],
+)
+def test_errors_say_inside_which_processors_they_are(inner: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^Option 'inner' of 'after': Option 'then' of 'until': {message}"):
+        processors.load(_within(inner))
+
+
+@pytest.mark.parametrize(
+    ("inner", "label"), [(["regex", {"pattern": "c"}], "regex"), (["choice", {"choices": ["c"]}], "choice")]
+)
+def test_errors_of_the_vocabulary_say_which_processor_they_are_of(inner: Any, label: str) -> None:
+    words, message = small("a", "b"), "No sequence of tokens of .*'c'. Use a vocabulary that has its bytes"
+    with pytest.raises(errors.VocabularyError, match=f"^Processor {label!r}: {message}"):
+        processors.load(tuple(inner), tokenizer=words)
+    with pytest.raises(errors.VocabularyError, match=f"^Option 'inner' of 'after': Processor {label!r}: {message}"):
+        processors.load(after("a", tuple(inner)), tokenizer=words)
+
+
 def test_a_trigger_that_the_vocabulary_cannot_write_is_refused_before_decoding() -> None:
     words = small("a", "b")
     with pytest.raises(errors.VocabularyError, match="cannot write 'c', which 'after' waits for"):
