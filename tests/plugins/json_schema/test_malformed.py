@@ -30,6 +30,9 @@ DRAFT_7 = "http://json-schema.org/draft-07/schema#"
     ("required", [1], "a list of property names is expected"),
     ("uniqueItems", "true", "true or false is expected"),
     ("$ref", ["#"], "the place of a schema is expected"),
+    ("dependentRequired", {"a": [1]}, "an object with a list of property names for each property is expected"),
+    ("dependentRequired", {"a": "b"}, "an object with a list of property names for each property is expected"),
+    ("dependentRequired", {"a": {}}, "an object with a list of property names for each property is expected"),
 ])  # fmt: skip
 def test_a_keyword_of_another_kind_is_refused(keyword: str, value: Any, wanted: str) -> None:
     told = f"The keyword {keyword!r} at # has the value {value!r}, and {wanted}. Correct the schema."
@@ -43,6 +46,11 @@ def test_a_keyword_of_another_kind_is_refused(keyword: str, value: Any, wanted: 
     (
         {"properties": {"a": {"type": "integer", "required": True}}},
         "The keyword 'required' at #/properties/a has the value True, and a list of property names is expected.",
+    ),
+    ({"dependentSchemas": {"a": ["b"]}}, "The schema at #/dependentSchemas/a is ['b'], but a schema is an object or a"),
+    (
+        {"$schema": DRAFT_7, "dependencies": {"a": [["b"]]}},
+        "an object with a list of property names, or a schema, for each property is expected. Correct the schema.",
     ),
     ({"properties": {"a": 5}}, "The schema at #/properties/a is 5, but a schema is an object or a boolean."),
     ({"pattern": r"[\1]"}, "is no character"),

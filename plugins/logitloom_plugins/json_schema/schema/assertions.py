@@ -182,9 +182,15 @@ def _dependencies(keywords: Keywords, node: SchemaNode) -> list[Formula]:
     modern = node.dialect.number >= 8
     for keyword in ("dependentRequired", "dependentSchemas") if modern else ("dependencies",):
         for name, wanted in keywords.table(node, keyword).items():
-            if isinstance(wanted, str):
+            if isinstance(wanted, str) and not modern:
                 wanted = [wanted]
-            if isinstance(wanted, list):
+            named = isinstance(wanted, list) and keyword != "dependentSchemas"
+            if keyword == "dependentRequired" or named:
+                if not named or not all(isinstance(other, str) for other in wanted):
+                    or_schema = "" if modern else ", or a schema,"
+                    raise keywords.malformed(
+                        node, keyword, f"an object with a list of property names{or_schema} for each property"
+                    )
                 consequence = conjunction([("req", other) for other in wanted])
             else:
                 relative = f"/{keyword}/{escape_pointer(name)}"
