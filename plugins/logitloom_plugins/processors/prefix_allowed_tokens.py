@@ -77,7 +77,8 @@ class PrefixAllowedTokens(Processor):
         """A call of the function for each row, then one masked fill.
 
         Raises:
-            OptionError: if the function names no id, or one outside the logits.
+            OptionError: if the function names no id, or one outside the logits, or raises an exception, which is then
+                the cause of the error.
             OptionTypeError: if it returns anything but integers.
         """
         backend, width = context.backend, int(logits.shape[-1])
@@ -91,15 +92,22 @@ class PrefixAllowedTokens(Processor):
             if length[row] > prompt[row] and int(ids[-1]) in ends:
                 forbidden[row] = False
             else:
-                forbidden[row, self._allowed(number, ids.copy(), width)] = False
+                forbidden[row, self._allowed(number, ids, width)] = False
         return backend.masked_fill(logits, backend.asarray(forbidden), float("-inf"), context.donate), state
 
     def _allowed(self, number: int, ids: NDArray[np.int32], width: int) -> NDArray[np.int64]:
-        found: Any = self.function(number, ids)
+        try:
+            found: Any = self.function(number, ids.copy())
+        except Exception as error:
+            raise OptionError(
+                f"The function of 'prefix_allowed_tokens' raised {type(error).__name__} ({error!s:.300}) for row "
+                f"{number} after the ids {ids[-8:].tolist()}."
+            ) from error
         # The ids may be an array, or elements of one, on any device.
         listed = found.tolist() if hasattr(found, "tolist") else found
         if isinstance(listed, Iterable):
-            array = np.asarray([each.item() if hasattr(each, "item") else each for each in listed])
+            items = [each.item() if hasattr(each, "item") else each for each in listed]
+            array = np.asarray(items, dtype=object if any(isinstance(each, Iterable) for each in items) else None)
         else:
             array = np.asarray(None)
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

@@ -142,12 +142,19 @@ def test_rows_that_have_ended_are_not_asked_about() -> None:
         (None, OptionTypeError, "must return a list of ids, but for row 0 after 2 ids it returned None"),
         ([0.5], OptionTypeError, r"must return a list of ids, .* it returned \[0.5\]"),
         ([True], OptionTypeError, r"must return a list of ids, .* it returned \[True\]"),
+        ([[1], [2, 3]], OptionTypeError, r"must return a list of ids, .* it returned \[\[1\], \[2, 3\]\]"),
     ],
-    ids=["none", "too large", "negative", "nothing", "no integer", "a truth value"],
+    ids=["none", "too large", "negative", "nothing", "no integer", "a truth value", "lists"],
 )
 def test_what_is_no_list_of_ids_is_an_error(returned: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         run(load_backend("numpy"), {"function": lambda row, ids: returned}, [[1, 2]], [])
+
+
+def test_an_exception_of_the_function_is_told_with_the_row_and_its_ids() -> None:
+    with pytest.raises(OptionError, match=r"raised KeyError \(2\) for row 0 after the ids \[1, 2\]") as raised:
+        run(load_backend("numpy"), {"function": lambda row, ids: {1: [3]}[int(ids[-1])]}, [[1, 2]], [])
+    assert isinstance(raised.value.__cause__, KeyError)
 
 
 def test_a_document_cannot_give_a_function() -> None:
