@@ -178,12 +178,12 @@ def _specs(document: Mapping[str, Any]) -> list[Any]:
     for i, entry in enumerate(entries, 1):
         if not isinstance(entry, Mapping) or not isinstance(entry.get("use"), str) or set(entry) - {"use", "options"}:
             raise ChainDocumentError(
-                f"Processor {i} of the chain document must have 'use' (a name) and may have 'options': {entry!r}."
+                f"Processor {i} of the chain document must have 'use' (a name) and may have 'options': {shown(entry)}."
             )
         given = entry.get("options", {})
         if not isinstance(given, Mapping):
             raise ChainDocumentError(
-                f"Processor {i} of the chain document ({entry['use']}) has options that are no table: {given!r}."
+                f"Processor {i} of the chain document ({entry['use']}) has options that are no table: {shown(given)}."
             )
         specs.append((entry["use"], given))
     return specs

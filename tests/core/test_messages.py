@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from logitloom import Context, processors
+from logitloom.document import from_document
 from logitloom.errors import LogitloomError
 from logitloom_plugins.processors.json import Json
 from logitloom_plugins.processors.top_k import TopK
@@ -29,6 +30,35 @@ def test_a_message_names_the_remedy(call: Any, said: str) -> None:
         call()
     assert said in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+DEEP: list[Any] = []
+for _ in range(3000):
+    DEEP = [DEEP]
+LONG = "x" * 5000
+TOOL = {"type": "function", "function": {"name": "now"}}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: from_document({"logitloom": 1, "processor": [DEEP]}), "'use' (a name) and may have 'options': a list"),
+        (lambda: from_document({"logitloom": 1, "processor": [{"use": LONG, "k": 1}]}), "Processor 1 of the chain"),
+        (lambda: from_document({"logitloom": 1, "processor": [{"use": "top_k", "options": LONG}]}), "are no table: 'x"),
+        (lambda: processors.load(("tool_call", {"tools": [LONG]})), "Tool 0 of 'tool_call' is no function: 'xx"),
+        (lambda: processors.load(("tool_call", {"tools": [TOOL], "choice": LONG})), "Option 'choice' of 'tool_call'"),
+        (lambda: processors.load(("tool_call", {"tools": [TOOL], "format": 10**4000})), "give the name of a format"),
+        (lambda: processors.load(("tool_call", {"tools": [{"name": "a", "parameters": {"type": LONG}}]})), "must be a"),
+        (lambda: processors.load(("grammar", {"grammar": 'a ::= "a"', "start": LONG})), "no rule 'xx"),
+        (lambda: processors.load(("after", {"trigger": "a", "inner": {"use": LONG, "k": 1}})), "with 'use' (a name)"),
+    ],
+    ids=range(9),
+)
+def test_long_values_are_cut(call: Any, said: str) -> None:
+    with pytest.raises(LogitloomError) as caught:
+        call()
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(

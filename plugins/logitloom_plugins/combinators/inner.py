@@ -45,7 +45,8 @@ def specs_of(given: Any) -> list[Any]:
     if isinstance(given, Mapping):
         if not isinstance(given.get("use"), str) or set(given) - {"use", "options"}:
             raise OptionError(
-                f"A processor inside another is written as a table with 'use' (a name) and 'options': {dict(given)!r}."
+                f"A processor inside another is written as a table with 'use' (a name) and 'options': "
+                f"{dict(given)!r:.100}."
             )
         return [(given["use"], given.get("options", {}))]
     if isinstance(given, (list, tuple)):

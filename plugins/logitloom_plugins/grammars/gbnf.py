@@ -106,7 +106,7 @@ class _GbnfParser:
         if start not in rules:
             have = ", ".join(list(rules)[:10]) or "none"
             raise UnsupportedGrammar(
-                f"The grammar has no rule {start!r} to start from; it has {have}. Name the first rule {start!r}, or "
+                f"The grammar has no rule {start!r:.60} to start from; it has {have}. Name the first rule so, or "
                 f"give the option start."
             )
         return ContextFreeGrammar(rules, start)

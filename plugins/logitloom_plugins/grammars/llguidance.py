@@ -151,8 +151,8 @@ class LLGuidance:
             raise UnsupportedGrammar(f"{_NAME} would not enforce all of the grammar: {wrong}")
         if wrong.startswith("no start rule") or f'unknown name: "{start}"' in wrong.partition("\n")[0]:
             raise UnsupportedGrammar(
-                f"The grammar has no rule {start!r} to start from. Name the rule of the whole text 'start', or give "
-                f"its name as the option start."
+                f"The grammar has no rule {start!r:.60} to start from. Name the rule of the whole text 'start', or "
+                f"give its name as the option start."
             )
         if wrong:
             raise _located(wrong, text) or UnsupportedGrammar(f"{_NAME} refuses the grammar: {_sentence(wrong)}")

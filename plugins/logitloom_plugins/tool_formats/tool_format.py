@@ -246,7 +246,7 @@ def tool_format(given: Any) -> ToolFormat:
     if isinstance(given, ToolFormat):
         return given
     if not isinstance(given, Mapping):
-        raise OptionError(f"Option 'format' of 'tool_call' is {given!r}; give the name of a format, or a table.")
+        raise OptionError(f"Option 'format' of 'tool_call' is {given!r:.80}; give the name of a format, or a table.")
     entries = check(ToolFormat, given, "a format of 'tool_call'")
     variants = [check(ToolFormat, one, "a variant of a format of 'tool_call'") for one in entries.get("variants", ())]
     if any("variants" in one for one in variants):

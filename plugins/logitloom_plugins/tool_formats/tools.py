@@ -85,15 +85,15 @@ def tools_of(given: Any) -> list[Tool]:
         # A flat entry may itself be a schema-like table whose type is "function".
         if kind != "function" or not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise OptionError(
-                f"Tool {i} of 'tool_call' is no function: {entry!r}. Write "
+                f"Tool {i} of 'tool_call' is no function: {entry!r:.100}. Write "
                 f"{{'type': 'function', 'function': {{'name': ..., 'parameters': {{...}}}}}}, or give a function of "
                 f"Python with type hints."
             )
         parameters = _parameters(function)
         if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
             raise OptionError(
-                f"The parameters of the tool {function['name']!r} must be a JSON Schema of an object, but are "
-                f"{parameters!r}. Arguments of a function of Python must have names."
+                f"The parameters of the tool {function['name']!r:.60} must be a JSON Schema of an object, but are "
+                f"{parameters!r:.100}. Arguments of a function of Python must have names."
             )
         if not function["name"]:
             raise OptionError(f"Tool {i} of 'tool_call' has an empty name.")
@@ -186,8 +186,8 @@ def chosen(tools: Sequence[Tool], choice: Any) -> ToolChoice:
     found = [tool for tool in tools if tool.name == name]
     if not found:
         raise OptionError(
-            f"Option 'choice' of 'tool_call' is {choice!r}; give 'auto', 'required', 'none' or the name of a tool: "
-            f"{', '.join(tool.name for tool in tools)}."
+            f"Option 'choice' of 'tool_call' is {choice!r:.100}; give 'auto', 'required', 'none' or the name of a "
+            f"tool: {', '.join(tool.name for tool in tools)}."
         )
     return ToolChoice(found, True)
 
