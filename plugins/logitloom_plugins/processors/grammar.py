@@ -138,7 +138,7 @@ class Grammar(LimitedProcessor):
         return bound
 
     def _gbnf(self, text: str) -> Any:
-        start = self.start or "root"
+        start = "root" if self.start is None else self.start
         rules = pruned(parse_gbnf(text, start=start))
         if rules.rules[start] == RuleChoice(()):
             raise UnsupportedGrammar(
@@ -193,7 +193,7 @@ class Grammar(LimitedProcessor):
                 f"name each other in a row. Use fewer rules, or GBNF, of which the depth is known."
             )
         engine = self._engine(("llguidance",))
-        return engine.lark(text, start=self.start or "start", max_items=self.max_items)
+        return engine.lark(text, start="start" if self.start is None else self.start, max_items=self.max_items)
 
     def _engine(self, known: tuple[str, ...]) -> Engine:
         if self.engine != "auto":
