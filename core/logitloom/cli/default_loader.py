@@ -1,13 +1,15 @@
-"""The model plug-in that commands use unless they are told another."""
+"""Models of commands, and the model plug-in that commands use unless they are told another."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
-from logitloom.errors import UnknownPlugin
+from logitloom.arguments import shown
+from logitloom.errors import InvalidSignature, UnknownPlugin
 from logitloom.host import registry
 
-__all__ = ["default_loader", "default_model"]
+__all__ = ["default_loader", "default_model", "load_model"]
 
 
 def default_loader() -> str:
@@ -24,4 +26,33 @@ def default_loader() -> str:
 
 def default_model() -> Any:
     """The model that the default loader reads if no path is given."""
-    return registry.load_plugin("models", default_loader())(None)
+    return load_model(default_loader())
+
+
+def load_model(name: str, path: str | None = None, **where: Any) -> Any:
+    """The model that a model plug-in loads.
+
+    Args:
+        name: of the plug-in.
+        path, where: the arguments of a :class:`~logitloom.generation.ModelLoader`.
+
+    Raises:
+        InvalidSignature: if the plug-in does not take these arguments, or returns no
+            :class:`~logitloom.generation.LoadedModel`.
+    """
+    loader = registry.load_plugin("models", name)
+    try:
+        inspect.signature(loader).bind(path, **where)
+    except TypeError as error:
+        raise InvalidSignature(
+            f"The model plug-in {name!r} cannot be called as commands call it: {error}. Write def load(path=None, "
+            f"backend='numpy', device=None)."
+        ) from None
+    model = loader(path, **where)
+    absent = [each for each in ("forward", "tokenizer", "vocabulary") if not hasattr(model, each)]
+    if absent:
+        raise InvalidSignature(
+            f"The model plug-in {name!r} returned {shown(model)}, which has no attribute {absent[0]!r}. Return a "
+            f"logitloom.generation.LoadedModel."
+        )
+    return model

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from logitloom import processors
-from logitloom.cli.default_loader import default_loader
+from logitloom.cli.default_loader import default_loader, load_model
 from logitloom.cli.generate import settings_of
 from logitloom.cli.once import Once
 from logitloom.cli.terminal import said_by_user, table
@@ -125,7 +125,7 @@ def _texts(arguments: argparse.Namespace) -> tuple[list[list[int]], int]:
     if texts is not None and size is not None:
         return texts, size
     if arguments.tokenizer is None:
-        model = registry.load_plugin("models", arguments.loader)(arguments.model)
+        model = load_model(arguments.loader, arguments.model)
         tokenizer, width = (None if texts is not None else model.tokenizer), int(model.vocab_size)
     else:
         tokenizer, width = arguments.tokenizer, registry.read_vocabulary(arguments.tokenizer).size

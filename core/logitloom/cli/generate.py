@@ -18,7 +18,7 @@ import numpy as np
 from logitloom import document, processors
 from logitloom.arguments import number, whole
 from logitloom.chain import Chain
-from logitloom.cli.default_loader import default_loader
+from logitloom.cli.default_loader import default_loader, load_model
 from logitloom.cli.once import Once
 from logitloom.cli.schema_argument import grammar_argument, schema_argument
 from logitloom.cli.terminal import harmless, said_by_user, say
@@ -186,9 +186,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise OptionError("--heal needs --raw: the chat template ends a prompt with special tokens.")
     chain = build_chain(arguments)
     strategy, texts = _checked(arguments, chain), _prompts(arguments)
-    loader = registry.load_plugin("models", arguments.loader)
-    drafting = _drafting_options(arguments, loader)
-    model = loader(arguments.model, backend=arguments.backend, device=arguments.device)
+    drafting = _drafting_options(arguments)
+    model = load_model(arguments.loader, arguments.model, backend=arguments.backend, device=arguments.device)
     chain = chain.configure(tokenizer=model.vocabulary, model=model)
     if isinstance(strategy, Greedy):
         _warn_of_no_effect(chain)
@@ -399,11 +398,12 @@ def _warn_of_no_effect(chain: Chain) -> None:
         )
 
 
-def _drafting_options(arguments: argparse.Namespace, loader: Any) -> dict[str, Any]:
+def _drafting_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options that ``--draft-set`` gives, with the drafting model in place of its path."""
     given = _draft_options(arguments)
     if "model" in given:
-        given["model"] = loader(given["model"], backend=arguments.backend, device=arguments.device)
+        where = {"backend": arguments.backend, "device": arguments.device}
+        given["model"] = load_model(arguments.loader, given["model"], **where)
     return given
 
 

@@ -67,6 +67,22 @@ def prompts(register: Callable[..., None]) -> list[list[int]]:
 RAW = ["--loader", "toy", "--raw"]
 
 
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (lambda: None, "'odd' cannot be called as commands call it: .*Write def .*path=None, backend='numpy', device"),
+        (lambda path: None, "'odd' cannot be called as commands call it: .*'backend'"),
+        (lambda path, backend, device: 5, "'odd' returned 5, which has no attribute 'forward'. Return a"),
+    ],
+)
+def test_a_loader_of_another_form_is_named(
+    loader: Any, message: str, register: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    register("odd", loader, kind="models")
+    assert main(["generate", "hi", "--loader", "odd", "--raw"]) == 1
+    assert re.search(message, capsys.readouterr().err)
+
+
 @pytest.mark.usefixtures("prompts")
 def test_standard_output_is_exactly_the_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "go", *RAW, "--regex", r"[a-c]{3}-\d{2}"]) == 0
