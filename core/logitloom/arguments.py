@@ -66,7 +66,7 @@ def printable(text: str) -> str:
 
 
 def whole(value: Any, name: str, error: Error, *, least: int | None = None, most: int = _MOST) -> int:
-    """A whole number of a range.
+    """A whole number of a range; a truth value is none.
 
     Example:
         >>> from logitloom.errors import GenerationError
@@ -77,7 +77,7 @@ def whole(value: Any, name: str, error: Error, *, least: int | None = None, most
         logitloom.errors.GenerationError: The argument 'beams' must be a whole number of at least 1, but is 'x'.
     """
     try:
-        found = operator.index(value)
+        found = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         found = None
     low = -_MOST - 1 if least is None else least

@@ -38,6 +38,8 @@ def test_prompts_become_tuples_of_integers():
             "5 columns, but the vocabulary 'big' has a token with id 5",
         ),
         ({"prompt": [[1], [-1]]}, "row 1 .*-1.*negative"),
+        ({"max_length": True}, "'max_length' must be a whole number of at least 0, but is True"),
+        ({"max_new_tokens": [3, True]}, r"'max_new_tokens\[1\]' must be a whole number of at least 0, .*but is True"),
         ({"max_new_tokens": -1}, "'max_new_tokens' must be a whole number of at least 0, at most .*, but is -1"),
         ({"max_new_tokens": [3, 2**31]}, r"'max_new_tokens\[1\]' must be a whole number of .* at most 2147483647, but"),
     ],

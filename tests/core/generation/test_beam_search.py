@@ -86,6 +86,8 @@ def test_impossible_settings_are_refused() -> None:
         BeamSearch(beams=2, samples=3)
     with pytest.raises(GenerationError, match="beams must be at least 1"):
         BeamSearch(beams=0)
+    with pytest.raises(GenerationError, match="'beams' must be a whole number, .*but is True"):
+        BeamSearch(beams=True)
     for wrong in ("always", "True", None, 1):
         with pytest.raises(GenerationError, match="'early_stopping' must be True, False or 'never', but is "):
             BeamSearch(early_stopping=wrong)  # type: ignore[arg-type]
