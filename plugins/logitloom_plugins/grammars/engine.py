@@ -11,9 +11,11 @@ from typing import Any, Protocol
 
 from logitloom import Vocabulary
 from logitloom.constraints import Constraint
+from logitloom.errors import InvalidSignature
+from logitloom.host.registry import load_plugin
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar as ContextFree
 
-__all__ = ["CheckedGrammar", "Engine"]
+__all__ = ["CheckedGrammar", "Engine", "load_engine"]
 
 
 class CheckedGrammar(Protocol):
@@ -65,3 +67,21 @@ class Engine(Protocol):
             UnsupportedGrammar: saying what the engine cannot do.
         """
         ...
+
+
+def load_engine(name: str) -> Engine:
+    """The engine plug-in of a name.
+
+    Raises:
+        UnknownPlugin: if there is none.
+        PluginImportError: if it cannot be imported.
+        InvalidSignature: if it lacks a method of :class:`Engine`.
+    """
+    engine: Engine = load_plugin("grammars", name)()
+    for method in ("json_schema", "lark", "context_free"):
+        if not callable(getattr(engine, method, None)):
+            raise InvalidSignature(
+                f"The grammar engine {name!r} has no method {method!r}. Add the methods of "
+                f"logitloom_plugins.grammars.engine.Engine; one that cannot do its work raises UnsupportedGrammar."
+            )
+    return engine

@@ -15,10 +15,9 @@ from logitloom.errors import BudgetExceeded, OptionError, PluginImportError, Uns
 from logitloom.host.fingerprint import fingerprint_of
 from logitloom.host.loading import text_or_file
 from logitloom.host.options import values
-from logitloom.host.registry import load_plugin
 from logitloom_plugins.grammars.context_free import ContextFreeGrammar as ContextFree
 from logitloom_plugins.grammars.context_free import RuleChoice, naming_depth, pruned, unnested, written_out
-from logitloom_plugins.grammars.engine import Engine
+from logitloom_plugins.grammars.engine import Engine, load_engine
 from logitloom_plugins.grammars.gbnf import parse_gbnf
 from logitloom_plugins.grammars.regular import regular_tree
 
@@ -197,13 +196,13 @@ class Grammar(LimitedProcessor):
 
     def _engine(self, known: tuple[str, ...]) -> Engine:
         if self.engine != "auto":
-            return _loaded(self.engine)
+            return load_engine(self.engine)
         try:
-            return _loaded(known[0])
+            return load_engine(known[0])
         except PluginImportError as missing:
             for name in known[1:]:
                 with contextlib.suppress(PluginImportError):
-                    return _loaded(name)
+                    return load_engine(name)
             raise missing from missing.__cause__
 
 
@@ -219,11 +218,6 @@ class RegularGrammar(NamedTuple):
     def bind(self, vocabulary: Vocabulary, vocab_size: int) -> Constraint:
         """The automaton over the tokens of a vocabulary."""
         return lift(self.automaton, vocabulary, vocab_size)
-
-
-def _loaded(name: str) -> Engine:
-    engine: Engine = load_plugin("grammars", name)()
-    return engine
 
 
 def _has_rules(text: str) -> bool:

@@ -12,8 +12,7 @@ from logitloom.constraints import Constraint, LimitedProcessor, lift
 from logitloom.errors import BudgetExceeded, LogitloomError, PluginImportError, UnsupportedPattern, UnsupportedSchema
 from logitloom.host.fingerprint import fingerprint_of
 from logitloom.host.options import values
-from logitloom.host.registry import load_plugin
-from logitloom_plugins.grammars.engine import CheckedGrammar, Engine
+from logitloom_plugins.grammars.engine import CheckedGrammar, load_engine
 from logitloom_plugins.json_schema.folds.contradictions import contradiction
 from logitloom_plugins.json_schema.folds.machine import STATE_BYTES, Machine
 from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
@@ -221,7 +220,7 @@ class Json(LimitedProcessor):
                 f"The engine {name} has no options {', '.join(unlike)}. Use the engine 'table', or the default."
             )
         strict = self.strict is not False or self.engine == "auto"
-        engine: Engine = load_plugin("grammars", name)()
+        engine = load_engine(name)
         # Every format that is left is an assertion.
         asserted = asserting_only(document, self.formats)
         return engine.json_schema(asserted, whitespace=self.whitespace, formats=True, strict=strict)

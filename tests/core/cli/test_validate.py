@@ -128,7 +128,7 @@ def test_a_grammar_for_which_no_engine_is_installed_is_told_what_to_install(
         return load(kind, name)
 
     monkeypatch.setattr(registry, "load_plugin", without)
-    monkeypatch.setattr("logitloom_plugins.processors.grammar.load_plugin", without)
+    monkeypatch.setattr("logitloom_plugins.grammars.engine.load_plugin", without)
     assert main(["validate", "--grammar", 'root ::= "(" root ")" | ""']) == 1
     assert "llguidance is missing: pip install it." in capsys.readouterr().out
 

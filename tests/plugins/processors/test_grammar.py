@@ -14,6 +14,7 @@ from logitloom.errors import (
     BudgetExceeded,
     GenerationError,
     IllegalToken,
+    InvalidSignature,
     LogitloomError,
     OptionError,
     UnknownPlugin,
@@ -21,6 +22,7 @@ from logitloom.errors import (
 )
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial
 from logitloom.generation.candidates import load as load_candidates
+from logitloom.host import registry
 from logitloom.rows import tree as state
 from tests.oracles.toy_model import ToyModel
 from tests.plugins.grammars.languages import ARITHMETIC, BRACKETS, RECURSIVE, are_brackets, is_arithmetic
@@ -269,6 +271,18 @@ def test_what_cannot_be_done_is_an_error_before_decoding(
         processors.load(("grammar", options))
 
 
+def test_an_engine_without_the_methods_of_engines_is_named() -> None:
+    class Half:
+        def lark(self, text: str, *, start: str, max_items: int) -> None: ...
+
+    registry.register("half", Half, kind="grammars")
+    try:
+        with pytest.raises(InvalidSignature, match="engine 'half' has no method 'json_schema'. Add the methods of"):
+            processors.load(("grammar", {"grammar": 'root ::= "a"', "engine": "half"}))
+    finally:
+        registry.unregister("half", kind="grammars")
+
+
 def test_a_grammar_that_no_token_can_begin_is_an_error(brackets: Any) -> None:
     from logitloom import Vocabulary
 
@@ -324,7 +338,7 @@ def test_without_llguidance_gbnf_runs_on_xgrammar(monkeypatch: pytest.MonkeyPatc
             raise PluginImportError("llguidance is not installed.")
         return load_plugin(kind, name)
 
-    monkeypatch.setattr("logitloom_plugins.processors.grammar.load_plugin", without)
+    monkeypatch.setattr("logitloom_plugins.grammars.engine.load_plugin", without)
     chain = processors.load(("grammar", {"grammar": 'root ::= "(" root ")" | "a"'}), tokenizer=WORDS)
     assert type(chain["grammar"].constraint(WORDS, WIDTH)).__module__.endswith("xgrammar")
     with pytest.raises(PluginImportError, match="llguidance"):
