@@ -116,6 +116,8 @@ def test_a_numpy_function_is_a_processor():
         lambda input_ids, logits: logits,
         lambda logits, state, context: logits,
         lambda logits, state: logits,
+        lambda logits, tokens: logits,
+        lambda scores, input_ids: scores,
         lambda context, logits: logits,
         lambda: None,
         lambda logits, *, context: logits,

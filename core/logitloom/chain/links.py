@@ -23,8 +23,8 @@ from logitloom.vocabulary import Vocabulary
 
 __all__ = ["FunctionProcessor", "Link", "check_declarations", "check_order"]
 
-#: First arguments of functions that are written for something else.
-_NO_LOGITS = frozenset({"context", "ids", "input_ids", "token_ids", "tokens"})
+#: Arguments of functions that are written for something else.
+_NEITHER = frozenset({"ids", "input_ids", "state", "token_ids", "tokens"})
 
 
 def _wanted(function: Callable[..., Array]) -> list[inspect.Parameter]:
@@ -50,7 +50,7 @@ class FunctionProcessor:
         wanted = _wanted(function)
         names = [p.name for p in wanted]
         positional = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in wanted)
-        if not positional or not 1 <= len(names) <= 2 or names[0] in _NO_LOGITS or "state" in names:
+        if not positional or not 1 <= len(names) <= 2 or names[0] == "context" or not _NEITHER.isdisjoint(names):
             raise InvalidSignature(
                 f"A processor function takes (logits) or (logits, context), but {_name_of(function)} takes "
                 f"({', '.join(names)}). For tokens or state write a class with init_state and process."
