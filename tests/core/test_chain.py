@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -215,17 +216,17 @@ def test_wrong_signatures_are_refused_when_loading(installed, name, text):
 
 
 @pytest.mark.parametrize(
-    "method",
+    ("method", "shown"),
     [
-        lambda self, *arguments: None,
-        lambda self, **arguments: None,
-        lambda self, *, logits: None,
-        lambda self, logits, scale=2.0, context=None: None,
+        (lambda self, *arguments: None, "(*arguments)"),
+        (lambda self, **arguments: None, "(**arguments)"),
+        (lambda self, *, logits: None, "(*, logits)"),
+        (lambda self, logits, scale=2.0, context=None: None, "(logits, scale=2.0, context=None)"),
     ],
 )
-def test_arguments_that_cannot_be_given_by_place_are_refused(method):
+def test_arguments_that_cannot_be_given_by_place_are_refused(method, shown):
     cls = type("Odd", (), {"process": method})
-    with pytest.raises(errors.InvalidSignature, match="does not fit the hook process"):
+    with pytest.raises(errors.InvalidSignature, match=rf"process{re.escape(shown)} does not fit the hook process"):
         processors.load(cls())
 
 

@@ -212,10 +212,11 @@ def _check_signature(name: str, hook: str, implementation: Callable[..., Any]) -
     own_first = [p.name in wanted for p in parameters] != sorted((p.name in wanted for p in parameters), reverse=True)
     if unknown or own_first or any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
         raise InvalidSignature(
-            f"Plug-in {name!r}: {hook}({', '.join(str(p) for p in parameters)}) does not fit the hook "
+            f"Plug-in {name!r}: {hook}{inspect.Signature(parameters)} does not fit the hook "
             f"{hook}({', '.join(wanted)})."
             + (f" Unknown arguments: {', '.join(unknown)}." if unknown else "")
-            + " An implementation takes any of the hook's arguments, by name, and those of its own last, with defaults."
+            + " An implementation takes any of the hook's arguments, by name, and those of its own last, with "
+            "defaults; none is keyword-only."
         )
 
 
