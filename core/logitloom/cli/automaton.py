@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         told["states"] = "computed as texts reach them"
     told["compile_ms"] = round(compile_ms, 3)
-    if arguments.draw:
+    if arguments.draw is not None:
         if not isinstance(automaton, Dfa):
             raise OptionError(
                 f"The automaton has more than {arguments.max_states} states, so it cannot be drawn. {SMALLER}"

@@ -82,6 +82,11 @@ def test_errors_are_sentences_on_standard_error(capsys: pytest.CaptureFixture[st
     assert err.startswith("logitloom: ")
 
 
+def test_an_empty_path_of_a_drawing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["automaton", "a", "--draw", ""]) == 1
+    assert "--draw writes .svg or .png files" in capsys.readouterr().err
+
+
 @pytest.mark.extras
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_drawing_with_matplotlib(
