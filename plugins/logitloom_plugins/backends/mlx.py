@@ -228,6 +228,8 @@ def _namespace() -> SimpleNamespace:
     """``mlx.core`` completed to the array API, as far as operations of fixed shape go."""
     functions = {name: getattr(mx, name) for name in dir(mx) if not name.startswith("_")}
     functions.update(
+        all=_logical(mx.all, np.all),
+        any=_logical(mx.any, np.any),
         arange=_arange,
         argmax=_argmax,
         argmin=_argmin,
@@ -309,6 +311,16 @@ def _isin(x1: Array, x2: Array, /, *, invert: bool = False) -> Array:
 def _nonzero(x: Array, /) -> tuple[Array, ...]:
     """Indices of true elements. Evaluates the array: not for compiled functions."""
     return tuple(mx.array(index.astype(np.int32)) for index in np.nonzero(np.array(x)))
+
+
+def _logical(reduce: Callable[..., Any], of_nothing: Callable[..., Any]) -> Callable[..., Any]:
+    def reducing(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
+        if x.size:
+            return reduce(x, axis=axis, keepdims=keepdims)
+        # MLX 0.32.4 may never return from these reductions of no elements.
+        return mx.array(np.asarray(of_nothing(np.empty(x.shape, dtype=np.bool_), axis=axis, keepdims=keepdims)))
+
+    return reducing
 
 
 def _reducing(reduce: Callable[..., Any]) -> Callable[..., Any]:
