@@ -43,10 +43,11 @@ def check_logits(logits: Any) -> None:
         raise InvalidContext(f"Logits have shape {tuple(shape)}; give [batch, vocab], or [vocab] for one sequence.")
     if (type(logits), dtype) in _FLOATING:
         return
-    if not backend_of(logits).is_floating(logits):
+    backend = backend_of(logits)
+    if not backend.is_floating(logits):
         raise InvalidContext(
-            f"Logits have the type {dtype}, and must be floating numbers: -inf forbids a token, and {dtype} has none. "
-            f"Cast them, for example to float32."
+            f"Logits have the type {dtype}, and must be floating numbers of 16 bits or more, in a type of "
+            f"{backend.name} itself and in the byte order of this machine. Cast them, for example to float32."
         )
     _FLOATING.add((type(logits), dtype))
 

@@ -52,6 +52,22 @@ def test_donated_views_whose_entries_share_a_place_are_not_written_to(specs: lis
         assert np.array_equal(backend.to_numpy(view), before)
 
 
+@pytest.mark.jax
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_floating_numbers_of_8_bits_are_refused(dtype: str) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    with pytest.raises(InvalidContext, match=f"have the type {dtype}.*16 bits or more"):
+        Context.start(jnp.zeros((1, 7), dtype=dtype))
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_numpy_arrays_of_a_type_from_elsewhere_are_refused(dtype: str) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    with pytest.raises(InvalidContext, match=f"have the type {dtype}.*in a type of numpy itself.*float32"):
+        Context.start(np.asarray(jnp.zeros((1, 7), dtype=dtype)))
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("specs", CHAINS, ids=lambda specs: "-".join(name for name, _ in specs))
 def test_logits_of_another_library_on_a_later_step_are_refused(specs: list[Any]) -> None:

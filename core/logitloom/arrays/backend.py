@@ -225,7 +225,7 @@ class Backend:
         return True
 
     def is_floating(self, array: Array) -> bool:
-        """Whether the dtype of an array is a real floating one."""
+        """Whether the dtype of an array is a real floating one in which the library computes, and that has -inf."""
         return bool(self.xp.isdtype(array.dtype, "real floating"))
 
     def cast(self, array: Array, dtype: str) -> Array:

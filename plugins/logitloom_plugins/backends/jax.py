@@ -79,8 +79,8 @@ class JaxBackend(Backend):
         return not isinstance(array, jax.core.Tracer)
 
     def is_floating(self, array: Array) -> bool:
-        """By dtype."""
-        return bool(jnp.issubdtype(array.dtype, jnp.floating))
+        """By dtype; most types of 8 bits have no -inf."""
+        return bool(jnp.issubdtype(array.dtype, jnp.floating) and array.dtype.itemsize > 1)
 
     def cast(self, array: Array, dtype: str) -> Array:
         """The array itself if it has the dtype."""

@@ -49,6 +49,10 @@ class NumpyBackend(Backend):
         """The array itself."""
         return np.asarray(array)
 
+    def is_floating(self, array: Array) -> bool:
+        """NumPy's own types in the machine's byte order: operations return no other order, and mix no other types."""
+        return bool(array.dtype.kind == "f" and array.dtype.itemsize > 1 and array.dtype.isnative)
+
     def is_view(self, x: Array, of: Array) -> bool:
         """Arrays with memory of their own are views of nothing."""
         return x.base is not None and np.may_share_memory(x, of)

@@ -128,8 +128,8 @@ class TorchBackend(Backend):
         return not (array.is_meta or torch.compiler.is_compiling() or _transform() is not None)
 
     def is_floating(self, array: Array) -> bool:
-        """PyTorch's own test."""
-        return bool(array.dtype.is_floating_point)
+        """PyTorch's own test; types of 8 bits are for storage."""
+        return bool(array.dtype.is_floating_point and array.dtype.itemsize > 1)
 
     def cast(self, array: Array, dtype: str) -> Array:
         """The tensor itself if it has the dtype."""
