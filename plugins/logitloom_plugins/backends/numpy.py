@@ -105,7 +105,9 @@ class NumpyBackend(Backend):
     @_to_zero
     def nucleus_threshold(self, x: Array, p: float) -> Array:
         """Without a sort of the vocabulary, if the vocabulary is large enough for a sort to cost more."""
-        if (x.shape[-1] < LEAST_VOCAB and len(x) > 1) or x.dtype.itemsize < 4:
+        if x.dtype.itemsize < 4:
+            return self.nucleus_threshold(x.astype(np.float32), p).astype(x.dtype)
+        if x.shape[-1] < LEAST_VOCAB and len(x) > 1:
             return super().nucleus_threshold(x, p)
         return nucleus_threshold(x, p)
 

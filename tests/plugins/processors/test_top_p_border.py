@@ -31,3 +31,16 @@ def test_tokens_stay_as_in_double_precision_unless_the_mass_before_them_is_p(
     certain[:, 1:] &= equal[:, 1:] != equal[:, :-1]
     np.testing.assert_array_equal(stays[certain], (before < p)[certain])
     assert certain.mean() > 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_types_have_the_border_of_the_same_numbers_in_float32(backend: Backend, dtype: str) -> None:
+    if not hasattr(backend.xp, dtype):
+        pytest.skip(f"{backend.name} has no {dtype}")
+    for seed in (0, 1):
+        logits = np.random.default_rng(seed).normal(scale=2.5, size=(30, 20_000)).astype(np.float32)
+        halves = backend.cast(backend.asarray(logits), dtype)
+        for p in (0.3, 0.9, 0.99):
+            found = backend.cast(backend.nucleus_threshold(halves, p), "float32")
+            expected = backend.nucleus_threshold(backend.cast(halves, "float32"), p)
+            np.testing.assert_array_equal(backend.to_numpy(found), backend.to_numpy(expected))
