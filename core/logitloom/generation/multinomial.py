@@ -66,9 +66,8 @@ def draw(backend: Backend, weights: Array, u: Array) -> Array:
         ``[rows]`` token ids, each with a weight above 0 (token 0 if a row has none).
     """
     xp = backend.xp
-    total = xp.cumulative_sum(weights, axis=-1)
-    target = backend.cast(u, "float32")[:, None] * total[:, -1:]
-    # u <= 1 - 2**-23, so the target is below the last sum. A token of weight 0 does not increase the sum, so it is
-    # never chosen.
-    tokens = xp.sum(backend.cast(total <= target, "int32"), axis=-1)
-    return xp.where(total[:, -1] > 0, tokens, xp.zeros_like(tokens))
+    # The sums of a library that adds in parallel, such as JAX, also change where a weight is 0, and may fall.
+    total = xp.where(weights > 0, xp.cumulative_sum(weights, axis=-1), xp.zeros_like(weights))
+    target = backend.cast(u, "float32")[:, None] * xp.max(total, axis=-1, keepdims=True)
+    # u <= 1 - 2**-23, so the target is below the largest sum.
+    return xp.argmax(backend.cast(total > target, "int32"), axis=-1)

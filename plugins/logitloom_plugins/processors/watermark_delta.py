@@ -11,6 +11,7 @@ import numpy as np
 from logitloom import Array, Context, Effect, Processor, load_backend, option
 from logitloom.arrays import rng
 from logitloom.arrays.backend import NEG_INF
+from logitloom.generation import draw
 from logitloom_plugins.watermarks.detection import Detection, gamma, text_ids
 from logitloom_plugins.watermarks.keyed_context import (
     KeyedContext,
@@ -79,9 +80,8 @@ class WatermarkDelta(Processor):
         marked = unmarked_yet(state, seeds, backend)[:, None]
         ids = backend.arange(logits.shape[-1])[None, :]
         order = xp.argsort(hashes(seeds[:, None], ids, xp), axis=-1, stable=True)
-        upto = xp.cumulative_sum(backend.gather(backend.softmax(backend.at_least_float32(logits)), order), axis=-1)
-        u = rng.uniform(xp, seeds, seeds * 0, _STREAM)[:, None]
-        first = xp.argmax(backend.cast(upto > u * upto[:, -1:], "int32"), axis=-1)
+        p = backend.gather(backend.softmax(logits), order)
+        first = draw(backend, p, rng.uniform(xp, seeds, seeds * 0, _STREAM))
         chosen = backend.gather(order, first[:, None])
         return backend.masked_fill(logits, marked & (ids != chosen), NEG_INF, context.donate), state
 
