@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from logitloom import Chain, Context, Vocabulary, backend_of, load_backend, processors
+from logitloom import Backend, Chain, Context, Vocabulary, backend_of, load_backend, processors
 from logitloom.engines import written_text
-from logitloom.errors import InvalidContext, LogitloomError
+from logitloom.errors import InvalidContext, LogitloomError, StateMismatch
 from logitloom.generation import Generator
 from logitloom.testing import ToyModel
 
@@ -50,6 +50,24 @@ def test_donated_views_whose_entries_share_a_place_are_not_written_to(specs: lis
         expected = first(chain, before.copy())
         assert np.array_equal(backend.to_numpy(first(chain, view, donate=True)), expected)
         assert np.array_equal(backend.to_numpy(view), before)
+
+
+@pytest.mark.parametrize("specs", [CHAINS[5], [("stop", {"strings": ["ab"]}), *CHAINS[5]]], ids=["array", "later"])
+def test_a_state_of_another_library_is_refused(specs: list[Any], backend: Backend) -> None:
+    if backend.name == "numpy":
+        pytest.skip("the other library is NumPy")
+    chain = processors.load(*specs, tokenizer=WORDS)
+    pair = [np.zeros((1, 7), np.float32), backend.asarray(np.zeros((1, 7), np.float32))]
+    for logits, other in (pair, pair[::-1]):
+        state = chain.init_state(Context.start(other, prompt=[[0]]))
+        context = Context.start(logits, prompt=[[0]])
+        names = [backend_of(array).name for array in (other, logits)]
+        with pytest.raises(
+            StateMismatch, match="arrays of {}, .* array of {}.*save_state and load_state".format(*names)
+        ):
+            chain.process(logits, state, context)
+        out, _ = chain.process(logits, chain.load_state(chain.save_state(state), context), context)
+        assert type(out) is type(logits)
 
 
 @pytest.mark.jax

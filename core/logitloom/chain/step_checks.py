@@ -33,6 +33,9 @@ __all__ = ["check_answer", "check_step", "checked_result", "note", "writable"]
 #: The array's own type comes first, so that no library must compare its types with the types of another library.
 _TAKEN: set[tuple[type, Any, str]] = set()
 
+#: Types of arrays of states that were looked at, and of which backend.
+_HELD: set[tuple[type, str]] = set()
+
 
 def check_step(logits: Any, state: Any, context: Context, branches: int) -> None:
     """Raise unless logits, state and tokens of a step belong together; see :meth:`logitloom.Chain.process`.
@@ -71,6 +74,14 @@ def check_step(logits: Any, state: Any, context: Context, branches: int) -> None
             f"The state has {held} rows, but there are logits for {count} sequences. Move the rows of the state along "
             f"with those of the logits: logitloom.state.take(state, index)."
         )
+    array = rows.first_array(state)
+    if array is not None and (type(array), key[2]) not in _HELD:
+        if not _is_of(key[2], array):
+            raise StateMismatch(
+                f"The state holds arrays of {library_of(array)}, but the logits are an array of {key[2]}. Move the "
+                f"state with save_state and load_state of the chain."
+            )
+        _HELD.add((type(array), key[2]))
     tokens = context.tokens
     if tokens is not None and tokens.shape[0] != count:
         raise InvalidContext(

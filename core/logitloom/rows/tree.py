@@ -24,6 +24,7 @@ __all__ = [
     "check_like",
     "check_rows",
     "concat",
+    "first_array",
     "is_row_leaf",
     "leaves",
     "map_leaves",
@@ -140,6 +141,21 @@ def row_count(state: State) -> int | None:
             parts += part.values()
         else:
             return _leaf_rows(part)
+    return None
+
+
+def first_array(state: State) -> Any:
+    """The first leaf of a state that is an array; None for a state without arrays."""
+    parts = [state]  # as in row_count
+    for part in parts:
+        if isinstance(part, Rows):
+            continue
+        if isinstance(part, tuple):
+            parts += part
+        elif isinstance(part, dict):
+            parts += part.values()
+        elif not is_row_leaf(part):
+            return part
     return None
 
 
