@@ -246,7 +246,7 @@ class Context:
             raise InvalidContext(
                 f"Accepted tokens are integers [rows, n] or [rows], but came as {tokens.dtype}{list(tokens.shape)}."
             )
-        elif not self.compiled and library_of(tokens) not in (backend.name, "numpy"):
+        elif library_of(tokens) not in (backend.name, "numpy"):
             tokens = backend_of(tokens).to_numpy(tokens)
         is_numpy = isinstance(tokens, np.ndarray)
         if is_numpy or (backend.on_host and not self.compiled):

@@ -70,6 +70,19 @@ def test_a_state_of_another_library_is_refused(specs: list[Any], backend: Backen
         assert type(out) is type(logits)
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("compiled", [False, True])
+def test_tokens_of_another_library_are_taken(backend: Backend, compiled: bool) -> None:
+    torch = pytest.importorskip("torch")
+    logits = backend.asarray(np.zeros((2, 7), np.float32))
+    context = Context.start(logits, compiled=compiled)
+    chain = processors.load(("frequency_penalty", {"penalty": 1.0}))
+    expected, _ = chain.process(logits, chain.init_state(context), context.accept([[1], [2]]))
+    for tokens in (torch.tensor([1, 2]), torch.tensor([[1], [2]], dtype=torch.int32)):
+        out, _ = chain.process(logits, chain.init_state(context), context.accept(tokens))
+        assert np.array_equal(backend.to_numpy(out), backend.to_numpy(expected))
+
+
 @pytest.mark.jax
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_floating_numbers_of_8_bits_are_refused(dtype: str) -> None:
