@@ -183,6 +183,9 @@ def text_or_file(
     Raises:
         OptionError: the text is empty, the file cannot be read, or files are ruled out.
     """
+    if isinstance(source, str):
+        # Editors of Windows begin files with a byte order mark.
+        source = source.removeprefix("\ufeff")
     if isinstance(source, str) and not source.strip():
         raise OptionError(f"The {kind} is an empty text. {remedy}")
     if rules().guard is not None:
@@ -193,7 +196,6 @@ def text_or_file(
         return source, ""
     path = Path(source)
     try:
-        # Editors of Windows begin files with a byte order mark.
         return path.read_text(encoding="utf-8-sig"), path.suffix.lower()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

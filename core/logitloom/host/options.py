@@ -298,6 +298,9 @@ def _check_one(o: Option, value: Any, owner: str | PluginName) -> Any:
         ) from None
     if converted is None:
         return converted
+    if isinstance(converted, Mapping) and len(converted) < len(value):
+        wrong = f"Option {o.name!r} of {owner!r} has a key twice, in two forms: {value!r:.100}."
+        raise OptionError(f"{wrong} Give each key once.")
     if rules().guard is not None and any(isinstance(leaf, Path) for _, leaf in _leaves(converted)):
         raise OptionError(f"Option {o.name!r} of {owner!r} is a path, and a request may not name files.")
     if not _encodable(converted):

@@ -199,6 +199,12 @@ def test_a_value_of_another_type_is_refused_with_name_place_type_and_value(name,
     assert isinstance(caught.value, TypeError)
 
 
+@pytest.mark.parametrize("bias", [{"5": 1.0, 5: 2.0}, {"5": 1.0, "05": 2.0}])
+def test_a_key_of_a_table_that_comes_as_a_number_and_as_a_text_is_refused(bias):
+    with pytest.raises(errors.OptionError, match=r"'bias' of 'everything' has a key twice"):
+        checked(bias=bias)
+
+
 MANY = list(range(200))
 
 
