@@ -21,9 +21,12 @@ T = TypeVar("T")
 
 
 class _Here(threading.local):
-    """By the identity of a memory the values made in this thread's innermost block; ``None`` outside of blocks."""
+    """By the identity of a memory this memory, and the values made in this thread's innermost block.
 
-    made: dict[int, dict[Any, Any]] | None = None
+    ``None`` outside of blocks. A memory is kept until the end of the block, so that no other one gets its identity.
+    """
+
+    made: dict[int, tuple[object, dict[Any, Any]]] | None = None
 
 
 _HERE: Final = _Here()
@@ -60,9 +63,9 @@ def made_here(owner: object) -> dict[Any, Any] | None:
     """The values that a memory holds until the end of the block of :func:`forgotten_after`; ``None`` outside of blocks.
 
     Args:
-        owner: the memory, which outlives the block.
+        owner: the memory.
     """
-    return None if _HERE.made is None else _HERE.made.setdefault(id(owner), {})
+    return None if _HERE.made is None else _HERE.made.setdefault(id(owner), (owner, {}))[1]
 
 
 #: For each object that is in use, the function that a forked child calls with the object.

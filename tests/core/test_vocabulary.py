@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logitloom import Vocabulary, errors
+from logitloom.process_memory import forgotten_after
 from logitloom.vocabulary import kept_with_vocabulary
 
 TABLES = st.lists(st.binary(max_size=4), min_size=1, max_size=8).filter(any)
@@ -110,3 +111,12 @@ def test_of_several_threads_that_ask_for_one_result_one_makes_it() -> None:
         found = [each.result() for each in [pool.submit(ask) for _ in range(4)]]
     assert made == [2]
     assert all(each is found[0] for each in found)
+
+
+def test_vocabularies_that_are_dropped_within_a_block_leave_no_results_to_later_ones() -> None:
+    @kept_with_vocabulary
+    def size(vocabulary: Vocabulary) -> int:
+        return vocabulary.size
+
+    with forgotten_after():
+        assert [size(Vocabulary([b"a"] * count)) for count in range(1, 51)] == [*range(1, 51)]
