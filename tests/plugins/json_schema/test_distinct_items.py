@@ -21,6 +21,7 @@ from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
 from logitloom_plugins.json_schema.grammar.value_counts import values_of
+from logitloom_plugins.json_schema.tokens import doubtful_tokens
 from logitloom_plugins.json_schema.values.numbers import number_of
 from tests.cases import EXHAUSTIVE
 from tests.core.automata.vocabularies import mixed
@@ -255,6 +256,27 @@ def test_masks_are_those_of_brute_force(schema: Any) -> None:
             if pick in vocabulary.eos:
                 break
             reached = tokens.advance(reached, pick)
+
+
+_THREE = ["".join(letters) for letters in itertools.product("abcdefgé", repeat=3)]
+
+
+@pytest.mark.parametrize("items", [{"type": "string"}, {"type": "string", "maxLength": 60}, {"pattern": "^a|b|[^a]"}])
+@pytest.mark.parametrize("begun", ["", "a", "\\", "\\u00", "abc", "abcd"])
+def test_no_token_is_forbidden_because_many_strings_have_come(
+    items: Any, begun: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doubtful_tokens, "_MOST_READ", 400)
+    ends = [word + end for word in ("abc", "gab", "zz", "bc", "\\u0061bc") for end in ('"', '",', '","', '","a')]
+    texts = [*_THREE, *ends, "abcd", "\\n", *map(chr, range(32, 127))]
+    words = Vocabulary([b"", *dict.fromkeys(text.encode() for text in texts)], eos=[0])
+    tokens = NumberedTokens(compile_schema(array(items), SchemaOptions(Whitespace("compact"))), words)
+    reached = read(tokens.machine, f'{json.dumps(_THREE, separators=(",", ":"))[:-1]},"{begun}'.encode())
+    assert reached is not None
+    at = tokens.at(reached)
+    takes = [tokens.advance(at, token) != -1 for token in range(words.size)]
+    assert any(takes)
+    assert tokens.mask(at).tolist() == takes
 
 
 @pytest.mark.parametrize("begun", [b"[null,", b"[true,", b"[[],", b"[{},", b'["",', b"[0,"])

@@ -45,6 +45,8 @@ class Words:
         >>> node = words.node(b"a")
         >>> words.bytes_below(node), words.ids(words.span(node)), words.reads(0, {97: 5, 99: -1, 100: 7})
         (b'b', [0], [(2, 5, True)])
+        >>> words.has_any_below(node, 1 << ord("b")), words.has_any_below(node, 1 << ord("a"))
+        (True, False)
         >>> words.text_from({node}, words.node(b"ab")) == (node, b"b"), words.text_from({0}, node)
         (True, (0, b'a'))
     """
@@ -57,6 +59,7 @@ class Words:
         self._first, self._own, self._last = trie.first.data, trie.own.data, trie.last.data
         self._starts, self._sizes, self._ids = trie.child_start.data, trie.child_count.data, trie.order.data
         self._heights, self._parents = trie.height.data, trie.parent.data
+        self._low, self._high = trie.low.data, trie.high.data
         blank = np.zeros(256, dtype=bool)
         blank[list(_BLANKS)] = True
         level, depth = np.zeros(1, dtype=np.int64), 0
@@ -171,6 +174,15 @@ class Words:
     def longest_below(self, node: int) -> int:
         """The most characters that words add to the prefix of a node."""
         return self._heights[node]
+
+    def has_any_below(self, node: int, characters: int) -> bool:
+        """Whether words add one of some ASCII characters to the prefix of a node.
+
+        Args:
+            node: a node.
+            characters: bit ``n`` for character ``n``.
+        """
+        return bool((self._high[node] << 64 | self._low[node]) & characters)
 
     def byte(self, node: int) -> bytes:
         """The last byte of the prefix of a node."""

@@ -13,6 +13,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -77,6 +78,16 @@ class _BegunStrings(NamedTuple):
     end: int
     size: int
 
+    def by_character(self) -> Iterator[bytes]:
+        """A string that ends here, if there is one, and a string for each next character."""
+        strings, first, end, size = self
+        while first < end:
+            string = strings[first]
+            yield string
+            character = string[size:].decode("utf-8", "surrogatepass")[:1].encode("utf-8", "surrogatepass")
+            # No byte of UTF-8 is as large.
+            first = bisect_left(strings, string[:size] + character + b"\xff", first, end) if character else first + 1
+
     def all(self) -> list[bytes]:
         """The strings."""
         return self.strings[self.first : self.end]
@@ -132,7 +143,9 @@ class DistinctItems:
         assert frame is not None
         if text[:1] == b'"':
             begun = self._begun(position)
-            return any(goes_on(position, string) for string in begun.all()) if escape else begun.first < begun.end
+            if escape:
+                return any(goes_on(position, string) for string in begun.by_character())
+            return begun.first < begun.end
         if phase == "name":
             return bool(self._strings(frame, True))
         if not text and phase != "value":
@@ -188,6 +201,16 @@ class DistinctItems:
             return None
         # A string that is an item itself must not be any of the earlier ones.
         return possible > sum(map(contents.has, begun.all()))
+
+    def characters_left(self, position: Position) -> float:
+        """How many characters can follow in a string value so that :meth:`has_other_strings` is true after each.
+
+        ``inf`` for any number; -1 in other states, or if the number is not known.
+        """
+        state = self._numbering.states[position.state]
+        if position.items.text[:1] != b'"' or not isinstance(state, TextState):
+            return -1
+        return self._contents_of(state.context).left(state.characters) if isinstance(state.context, TextContext) else -1
 
     def _contents_of(self, context: StringContext) -> StringContents:
         contents = self._contents.get(context)
@@ -412,6 +435,21 @@ class StringContents:
         if self._numbers is None or (self._first and count < self._context.content.least):
             return 0.0
         return float(self._numbers[max(count - self._first, 0) * self._states + content_state])
+
+    @cached_property
+    def _left(self) -> list[float]:
+        """By count how many characters can follow so that more contents than are counted go on after each."""
+        assert self._numbers is not None
+        many = self._numbers.reshape(-1, self._states or len(self._numbers)).min(axis=1) >= _MOST_COUNTED
+        # The last count stands for the larger ones.
+        left = math.inf
+        return [left := left + 1 if enough else -1 for enough in many[::-1].tolist()][::-1]
+
+    def left(self, count: int) -> float:
+        """:meth:`DistinctItems.characters_left` after some characters."""
+        if self._numbers is None or (self._first and count < self._context.content.least):
+            return -1
+        return self._left[max(count - self._first, 0) if self._states else 0]
 
     def has(self, string: bytes) -> bool:
         """Whether some characters are a content."""

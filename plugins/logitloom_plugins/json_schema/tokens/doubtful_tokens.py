@@ -45,6 +45,9 @@ _COMPARED: Final = 32
 _MOST_ENDING: Final = 1 << 10
 #: The most whitespace before an item.
 _MOST_BLANKS: Final = 1 << 8
+#: The characters of a string that are no content, and the same as bits.
+_SYNTAX: Final = bytes([QUOTE, BACKSLASH])
+_ENDS: Final = 1 << QUOTE | 1 << BACKSLASH
 #: The rest of a string, a comma, and no more than the beginning of the next string, without escapes.
 _ENDS_ONE: Final = re.compile(rb'[^"\\]*"[ \t\r\n]*,[ \t\r\n]*("[^"\\]*)?', re.DOTALL)
 
@@ -232,9 +235,13 @@ class DoubtfulTokens:
                 ended.append(node)
                 continue
             wanted = self._next_bytes(before, names)
+            # As long as a string of many contents has not ended, it can become another one.
+            free = -1 if names else machine.distinct.characters_left(before)
             for child, byte in zip(words.children(node), words.bytes_below(node), strict=True):
                 code = DEAD if wanted is not None and byte not in wanted else machine.codes.code(before.state, byte)
                 if code == DEAD:
+                    continue
+                if byte not in _SYNTAX and words.longest_below(child) < free and not words.has_any_below(child, _ENDS):
                     continue
                 if not (names or before.items.text) and byte in BLANKS and machine.before_gap(code) != code:
                     # Whitespace does not change the item. The row already limits the amount of whitespace.
