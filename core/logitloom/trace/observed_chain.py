@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Self
 
 from logitloom.arguments import instance
 from logitloom.chain import Chain
 from logitloom.chain.links import Link
-from logitloom.errors import OptionError
+from logitloom.chain.state import ChainFingerprint
+from logitloom.errors import OptionError, StateMismatch
 
 __all__ = ["ObservedChain"]
 
@@ -22,6 +24,18 @@ class ObservedChain(Chain):
     def unrecorded(self) -> Chain:
         """The chain that is recorded."""
         return self._inner
+
+    @functools.cached_property
+    def fingerprint(self) -> ChainFingerprint:
+        """None: no other process has the record that states refer to.
+
+        Raises:
+            StateMismatch: naming the remedy.
+        """
+        raise StateMismatch(
+            f"The state of a {type(self).__name__} refers to the record of this process, so it cannot be pickled or "
+            f"saved. Send states of its attribute 'unrecorded', or send the tokens and make the state with replay."
+        )
 
     def _recordable(self, chain: Chain) -> None:
         """Raise unless a chain can be recorded.

@@ -118,6 +118,14 @@ class _AcceptedTokens(NamedTuple):
     token: int
     sampled: Sampled | None
 
+    def __repr__(self) -> str:
+        """Without the tokens before, which may be many."""
+        return f"{type(self).__name__}(..., {self.token}, {self.sampled})"
+
+    def __deepcopy__(self, memo: Any) -> _AcceptedTokens:
+        """The list itself, because it is immutable."""
+        return self
+
 
 class _RecordedRow(NamedTuple):
     """A row of the state: its tokens, and the step and row whose distribution its next token is chosen from."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 
 from logitloom import Backend, Chain, Context, processors
-from logitloom.errors import NeedsNotMet, OptionError
+from logitloom.errors import NeedsNotMet, OptionError, StateMismatch
 from logitloom.generation import Sampled
-from logitloom.trace import RecordedChain
+from logitloom.trace import RecordedChain, TracedChain
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 from tests.contrib.row_tracking.test_row_tracking import EOS, PAD, VOCAB, VOCABULARY, Mix
 
@@ -138,11 +139,30 @@ def test_the_last_logits_of_a_prompt_that_is_shown_piece_by_piece_count() -> Non
 
 def test_a_configured_chain_writes_into_the_same_record_and_a_copy_into_its_own() -> None:
     chain = RecordedChain(chain_of(*SPECS[1:]))
-    copy = pickle.loads(pickle.dumps(chain))
+    again = pickle.loads(pickle.dumps(chain))
     ask(RowTracker(chain.configure(tokenizer=VOCABULARY, top_k={"k": 2})), [[5]])
     assert [each and each.kept for each in chain.sampled([3])] == [2]
     with pytest.raises(NeedsNotMet, match="no row of this chain wrote it, or it is older than the 4096 steps"):
-        copy.sampled([3])
+        again.sampled([3])
+
+
+@pytest.mark.parametrize("kind", [RecordedChain, TracedChain])
+def test_states_that_belong_to_a_record_are_refused_elsewhere_with_a_remedy(kind: Any) -> None:
+    chain, context = kind(chain_of(("top_k", {"k": 2}))), Context.start(given([[5]]))
+    state = chain.init_state(context)
+    for send in (pickle.dumps, chain.save_state):
+        with pytest.raises(StateMismatch, match=f"of a {kind.__name__} .* record .* 'unrecorded', .* replay"):
+            send(state)
+    # What the remedy names works.
+    assert pickle.dumps(chain.unrecorded.init_state(context))
+    chain.process(given([[5]]), state, context)
+
+
+def test_states_after_many_tokens_are_copied_and_shown() -> None:
+    chain, context = RecordedChain(chain_of(("top_k", {"k": 2}))), Context.start(given([[5]]))
+    _, state = chain.process(given([[5]]), chain.init_state(context), context.accept([[3] * 5000]))
+    assert len(repr(state)) < 500
+    assert copy.deepcopy(state).processors[-1] == state.processors[-1]
 
 
 def test_the_record_is_bounded() -> None:
