@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from logitloom.arguments import flag, ids, optional_ids, whole
@@ -200,11 +200,13 @@ class _DistributionRecorder(Processor):
     def sampled(self, tokens: list[int], prompt: tuple[int, ...] | None) -> tuple[Sampled | None, ...]:
         """See :meth:`RecordedChain.sampled`."""
         found: list[Sampled | None] = [None] * len(tokens)
+        #: By identity of a list: its length, and how many of its first tokens are the text's.
+        compared: dict[int, tuple[int, int]] = {}
         with self._lock:
             for row in reversed(self._rows.values()):
                 if prompt is not None and row.prompt != prompt:
                     continue
-                prompt = self._told(row, tokens, found, prompt)
+                prompt = self._told(row, tokens, found, prompt, compared)
                 if all(found):
                     break
         if tokens and not any(found):
@@ -215,17 +217,26 @@ class _DistributionRecorder(Processor):
         return tuple(found)
 
     def _told(
-        self, row: _RecordedRow, tokens: list[int], found: list[Sampled | None], prompt: tuple[int, ...] | None
+        self,
+        row: _RecordedRow,
+        tokens: list[int],
+        found: list[Sampled | None],
+        prompt: tuple[int, ...] | None,
+        compared: dict[int, tuple[int, int]],
     ) -> tuple[int, ...] | None:
         """Fill in what a row knows of a text; the prompt of the text, as far as it is known then."""
-        own = list(_tokens(row.text))[::-1]
-        same = 0
-        for given, text in zip(tokens, own, strict=False):
-            if given != text.token:
-                break
-            found[same] = found[same] or text.sampled
-            prompt, same = row.prompt, same + 1
-        if same == len(own) < len(tokens) and row.step in self._open:
+        new, text = [], row.text
+        while text is not None and id(text) not in compared:
+            new.append(text)
+            text = text.before
+        length, same = (0, 0) if text is None else compared[id(text)]
+        for text in reversed(new):
+            if same == length < len(tokens) and tokens[same] == text.token:
+                found[same] = found[same] or text.sampled
+                prompt, same = row.prompt, same + 1
+            length += 1
+            compared[id(text)] = length, same
+        if same == length < len(tokens) and row.step in self._open:
             found[same] = found[same] or self._open[row.step].sampled(row.row, tokens[same])
             prompt = row.prompt
         return prompt
@@ -238,10 +249,3 @@ class _DistributionRecorder(Processor):
         for token in tokens[1:]:
             text = _AcceptedTokens(text, token, None)
         return _RecordedRow(row.prompt, text, _NONE, 0)
-
-
-def _tokens(text: _AcceptedTokens | None) -> Iterator[_AcceptedTokens]:
-    """The tokens, from the last one to the first."""
-    while text is not None:
-        yield text
-        text = text.before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from logitloom.generation import Sampled
 from logitloom.trace import RecordedChain, TracedChain
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 from tests.contrib.row_tracking.test_row_tracking import EOS, PAD, VOCAB, VOCABULARY, Mix
+from tests.fuzz.interrupted import instructions
 
 SPECS: Any = (
     Mix(),
@@ -163,6 +165,17 @@ def test_states_after_many_tokens_are_copied_and_shown() -> None:
     _, state = chain.process(given([[5]]), chain.init_state(context), context.accept([[3] * 5000]))
     assert len(repr(state)) < 500
     assert copy.deepcopy(state).processors[-1] == state.processors[-1]
+
+
+def test_a_text_whose_end_is_unknown_is_looked_for_in_time_that_grows_with_its_length() -> None:
+    counts = []
+    for length in (30, 120):
+        chain, context = RecordedChain(chain_of(("top_k", {"k": 2}))), Context.start(given([[5]]))
+        state = chain.init_state(context)
+        for _ in range(length):
+            _, state = chain.process(given([[5]]), state, context.accept([[3]]))
+        counts.append(instructions(functools.partial(chain.sampled, [*[3] * length, 4, 4])))
+    assert counts[1] < 5 * counts[0]
 
 
 def test_the_record_is_bounded() -> None:
