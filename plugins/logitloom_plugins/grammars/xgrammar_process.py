@@ -38,6 +38,8 @@ class Compiler:
     def __init__(self, command: list[str] | None = None) -> None:
         self._command = command or [sys.executable, "-m", "logitloom_plugins.grammars.xgrammar_process"]
         self._process: subprocess.Popen[bytes] | None = None
+        #: Whether the process may have an answer that was not read, which would be given to the next grammar.
+        self._waits = False
         self._owner = os.getpid()
         self._tokenizer: str | None = None
         self._lock = ProcessLock()
@@ -59,22 +61,23 @@ class Compiler:
             told: dict[str, Any] = {"seconds": seconds, "grammar": grammar}
             if tokenizer != self._tokenizer:
                 told["tokenizer"] = tokenizer
-            # A process whose answer was not read would give that answer to the next grammar.
-            self._process = None
+            self._waits = True
             answer = self._asked(process, told, _PATIENCE * (seconds + 1.0))
             if answer is None:
                 raise _ended(process.wait(), seconds)
-            self._process, self._tokenizer = process, tokenizer
+            self._waits, self._tokenizer = False, tokenizer
         if "compiled" in answer:
             return str(answer["compiled"])
         kind = BudgetExceeded if answer["memory"] else UnsupportedGrammar
         raise kind(f"The engine xgrammar cannot compile the grammar: {answer['error']:.300}")
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._process.poll() is None and self._owner == os.getpid():
-            return self._process
-        self._tokenizer, self._owner = None, os.getpid()
-        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self._process is not None and self._owner == os.getpid():
+            if not self._waits and self._process.poll() is None:
+                return self._process
+            _end(self._process)
+        self._tokenizer, self._owner, self._waits = None, os.getpid(), True
+        process = self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         atexit.register(process.kill)
         if self._asked(process, None, _START_SECONDS) is None:
             raise UnsupportedGrammar(
@@ -101,11 +104,22 @@ class Compiler:
         finally:
             timer.cancel()
             if not line.endswith(b"\n"):
-                process.kill()
+                _end(process)
         if not line.endswith(b"\n"):
             return None
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and give back what the system holds for it."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError):  # what was not written yet
+            if pipe is not None:
+                pipe.close()
+    process.wait()
+    atexit.unregister(process.kill)
 
 
 def _ended(status: int, seconds: float) -> BudgetExceeded | UnsupportedGrammar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from typing import Any
 
@@ -84,6 +85,32 @@ def test_whatever_becomes_of_the_process_is_a_sentence(
     for _ in range(2):  # by the same process, or by a new one
         with pytest.raises(error, match=said):
             compiler.compiled("{}", json.dumps("t"), 0.01)
+
+
+def test_nothing_is_left_of_processes_that_had_to_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    from logitloom_plugins.grammars import xgrammar_process
+    from tests.fuzz.interrupted import instructions, interrupted
+
+    started: list[Any] = []
+
+    class Noted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    compiler = xgrammar_process.Compiler([sys.executable, "-c", ANSWERS + "sys.exit(3)"])
+
+    def refused() -> None:
+        with pytest.raises(UnsupportedGrammar, match="exit status 3"):
+            compiler.compiled("g", "t", 1.0)
+
+    count = instructions(refused)
+    for at in (count // 3, count // 2, count - count // 4):
+        interrupted(refused, at)
+    refused()
+    assert len(started) > 2
+    assert all(each.returncode is not None and each.stdin.closed and each.stdout.closed for each in started)
 
 
 @pytest.mark.exhaustive
