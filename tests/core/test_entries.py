@@ -305,7 +305,7 @@ OTHERS: dict[str, str] = {
     "a class that authors of plug-ins derive from": "LogitloomError HostTable Backend Processor",
     "for authors of plug-ins, whose types mypy checks (tests/types)": """Effect hookimpl option register unregister
         carry draw legal_prefix until_end Configured map_leaves leaves is_row_leaf check_handles check_like check_rows
-        row_count select Rows""",
+        first_array row_count select Rows""",
     "made by processors.load, Context.start and init_state; the methods have rows": "Chain ChainState Context",
     "takes a chain alone": "to_document to_json to_toml",
     "tests of their own in tests/core/generation": """ContinuousGenerator continuous SequenceState speculate

@@ -123,6 +123,8 @@ LARGE = [
     array({"enum": [f"v{i}" for i in range(30)]}, minItems=25),
     array({"type": "array", "items": {"enum": [1, 2, "a"]}}),
     array(array({"enum": [1, 2, "a"]}), minItems=1),
+    array({"$ref": "#"}),
+    array({"anyOf": [{"$ref": "#"}, {"enum": [1, "a"]}]}, minItems=1),
     array({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"enum": [1, "1"]}}),
     array(
         {

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Final
 
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula, conjunction, disjunction, negation, parts_of
-from logitloom_plugins.json_schema.schema.keywords import Keywords
+from logitloom_plugins.json_schema.schema.keywords import CircularReference, Keywords
 from logitloom_plugins.json_schema.schema.schema_document import JSONValue, SchemaNode, escape_pointer
 
 __all__ = ["MOST_UNIQUE", "array_formulas", "finite", "number_formulas", "object_formulas", "string_formulas"]
@@ -122,7 +122,11 @@ def finite(keywords: Keywords, formula: Formula) -> list[JSONValue] | None:
         if keywords.of_nodes(formula, kind) is not False:
             values.append(value)
     for kind in ("array", "object"):
-        if keywords.of_nodes(formula, kind) is not False:
+        try:
+            if keywords.of_nodes(formula, kind) is not False:
+                return None
+        except CircularReference:
+            # Items may be such arrays or objects themselves.
             return None
     texts = keywords.of_nodes(formula, "string")
     if texts is not False:

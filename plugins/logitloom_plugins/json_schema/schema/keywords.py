@@ -41,7 +41,16 @@ from logitloom_plugins.json_schema.schema.formula import (
 from logitloom_plugins.json_schema.schema.listed_conditions import by_holders, with_selection
 from logitloom_plugins.json_schema.schema.schema_document import Document, JSONValue, SchemaNode, escape_pointer
 
-__all__ = ["MANY_BRANCHES", "TYPES", "Assertions", "Keywords", "StringProblem", "are_equal", "type_of"]
+__all__ = [
+    "MANY_BRANCHES",
+    "TYPES",
+    "Assertions",
+    "CircularReference",
+    "Keywords",
+    "StringProblem",
+    "are_equal",
+    "type_of",
+]
 
 #: By type of value, the reader of the keywords for this type only.
 Assertions = Mapping[str, Sequence[Callable[["Keywords", SchemaNode], Sequence[Formula]]]]
@@ -105,6 +114,10 @@ _ALONE: Final[Mapping[str, JSONValue]] = {"null": None, "false": False, "true": 
 LISTS: Final = frozenset(name for name, _ in _FINITE.values())
 
 
+class CircularReference(UnsupportedSchema):
+    """The demands of a node on a value are demands on the same value by the node itself."""
+
+
 class Keywords:
     """The formulas of a document's nodes.
 
@@ -159,7 +172,7 @@ class Keywords:
         if known is None:
             if key in self._active:
                 node = self.document.nodes[number]
-                raise UnsupportedSchema(
+                raise CircularReference(
                     f"The schema at #{node.pointer} refers to itself for the same value ($ref in a circle), so "
                     f"it has no meaning. Break the circle with properties or items."
                 )
