@@ -304,13 +304,19 @@ class Keys:
         if not self.is_slow:
             return self.tree.below
         automaton = self.automaton
-        bits = [0 if label is None else self.bit[label] for label in automaton.outputs]
+        bits = [0 if label is None or label[0] == "name" else self.bit[label] for label in automaton.outputs]
         source, target = distinct_steps(automaton.next)
         steps = [*zip(source.tolist(), target.tolist(), strict=True)][::-1]
-        # From the last state to the first, a pass completes all states from which every step leads to a later state.
-        back = [(state, following) for state, following in steps if following < state]
-        while True:
+        before = list[int]()
+        while bits != before:
+            before = bits.copy()
             for state, following in steps:
                 bits[state] |= bits[following]
-            if not any(bits[following] & ~bits[state] for state, following in back):
-                return bits
+        # A name that the schema mentions can be reached along one path alone.
+        for name in self.names:
+            state, bit = automaton.start, self.bit["name", name]
+            bits[state] |= bit
+            for byte in name.encode():
+                state = int(automaton.next[state, automaton.byte_class[byte]])
+                bits[state] |= bit
+        return bits
