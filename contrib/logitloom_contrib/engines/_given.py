@@ -1,4 +1,4 @@
-"""Checks of the arguments that callers give to adapters and that engines would not check."""
+"""Arguments that callers give to adapters: checks that engines would not make, and where rows begin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from logitloom.errors import InvalidContext, ModelError
 
-__all__ = ["NoModel", "number", "read_from", "rows_of_ids", "token_ids", "told"]
+__all__ = ["NoModel", "beginnings", "number", "read_from", "rows_of_ids", "token_ids", "told"]
 
 T = TypeVar("T")
 
@@ -91,3 +91,14 @@ def read_from(model: Any, read: Callable[[Any], T], kind: str, name: str = "mode
     raise NoModel(
         f"The argument {name!r} must be a {name} of {kind}, but is {told(model)}: {wrong}. Give the loaded {name}."
     )
+
+
+def beginnings(own: NDArray[Any]) -> NDArray[np.int64]:
+    """Where the ids of each row begin behind padding, ``[rows]``; the width for a row that is padding alone.
+
+    Args:
+        own: ``[rows, width]``, not 0 where an id is no padding.
+    """
+    width = own.shape[1]
+    found: NDArray[np.int64] = np.where(own.any(axis=1), own.argmax(axis=1) if width else 0, width)
+    return found

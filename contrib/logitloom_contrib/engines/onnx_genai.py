@@ -19,7 +19,7 @@ from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import NeedsNotMet
 from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
-from logitloom_contrib.engines._given import number, read_from, token_ids
+from logitloom_contrib.engines._given import beginnings, number, read_from, token_ids
 from logitloom_contrib.engines._onnx_genai_model import OnnxGenAiModel
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
@@ -184,5 +184,5 @@ class OnnxGenAiProcessor(MadeAnew):
         """The rows without the padding on their left: at least one row of a batch has none."""
         if self._padding is None or len(rows) == 1 or not len(rows[0]):
             return rows
-        padded = [int(np.argmax(row != self._padding)) for row in rows]
-        return [row[at - min(padded) :] for row, at in zip(rows, padded, strict=True)]
+        padded = beginnings(np.stack(rows) != self._padding)
+        return [row[at:] for row, at in zip(rows, padded - padded.min(), strict=True)]

@@ -26,7 +26,7 @@ from logitloom.generation.sampled import sampled
 from logitloom.host.registry import read_vocabulary
 from logitloom_contrib.engines._adapted_model import adapted
 from logitloom_contrib.engines._copies import MadeAnew
-from logitloom_contrib.engines._given import number, rows_of_ids, token_ids, told
+from logitloom_contrib.engines._given import beginnings, number, rows_of_ids, token_ids, told
 from logitloom_contrib.engines._transformers_model import TransformersModel
 from logitloom_contrib.row_tracking import RowTracker, right_aligned
 
@@ -346,7 +346,7 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             given = rows_of_ids(attention_mask, "attention_mask")
             if given.shape != rows.shape:
                 raise InvalidContext(f"The ids have the shape {rows.shape}, and their attention mask {given.shape}.")
-            starts = np.argmax(given, axis=1)
+            starts = beginnings(given)
         first = [0] * len(rows) if starts is None else starts.tolist()
         healed = heal(self._binding.chain, [row[at:].tolist() for row, at in zip(rows, first, strict=True)])
         lost = {tuple(prompt): len(text) for prompt, text in zip(healed.prompts, healed.texts, strict=True)}
@@ -584,6 +584,6 @@ def _starts(ids: NDArray[Any], padding: Collection[int]) -> NDArray[np.int64] | 
     rows, width = ids.shape
     if not width or rows == 1 or set(padding).isdisjoint(ids[:, 0].tolist()):
         return None
-    starts: NDArray[np.int64] = np.argmin(np.isin(ids, list(padding)), axis=1)
+    starts = beginnings(np.isin(ids, list(padding), invert=True))
     starts -= starts.min()
     return starts

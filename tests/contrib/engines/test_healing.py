@@ -51,6 +51,20 @@ def test_transformers_writes_what_the_own_loop_writes(tiny_transformers: Any, na
         assert all(re.fullmatch("[a-z]{1,4}( [0-9]+)?", found.text) for found in theirs if found.finish == "eos")
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_row_of_padding_alone_is_an_empty_prompt(masked: bool) -> None:
+    pytest.importorskip("torch", reason="transformers needs PyTorch")
+    from logitloom_contrib.engines.transformers import to_transformers
+
+    ids = tensor([[PAD] * 3, encode("a r")])
+    processor = to_transformers(chain_of("free"), padding=PAD)
+    _, inputs = processor.heal(ids, (ids != PAD).long() if masked else None)
+    shortened = heal(chain_of("free"), [[], encode("a r")]).prompts
+    kept = [row[mask == 1].tolist() for row, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True)]
+    assert kept == [list(prompt) for prompt in shortened]
+
+
 @pytest.mark.mlx
 @pytest.mark.parametrize("name", CHAINS)
 def test_mlx_lm_writes_what_the_own_loop_writes(tiny_mlx: Any, name: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from logitloom import Context, processors
 from logitloom.errors import GenerationError, IllegalToken, InvalidContext, NeedsNotMet, NoLegalToken, UnknownPlugin
 from logitloom.trace import RecordedChain
+from logitloom_contrib import conformance
 from logitloom_contrib.engines import sglang
 from logitloom_contrib.engines.llama_cpp import to_llama_cpp
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode
@@ -29,6 +30,16 @@ def legal(line: Any) -> list[int]:
 
 
 R, E, D, B, X = (encode(letter)[0] for letter in "redbx")
+
+# -- ONNX Runtime GenAI -------------------------------------------------------------------------------
+
+
+def test_a_prompt_that_is_nothing_but_padding_moves_no_other_row() -> None:
+    call = conformance.TestOnnxGenAi().open(chain_of(("regex", {"pattern": "red"})))
+    logits = np.zeros((2, WIDTH), dtype=np.float32)
+    call([[EOS, EOS], [X, X]], logits)
+    assert [legal(line) for line in call([[EOS, EOS, R], [X, X, R]], logits)] == [[E], [E]]
+
 
 # -- llama-cpp-python ---------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 
 from logitloom import processors
 from logitloom.errors import ChainIncomplete, GenerationError, IllegalToken, InvalidContext, NeedsNotMet, NoLegalToken
-from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, encode, tensor
+from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, WIDTH, encode, tensor
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
@@ -127,6 +127,31 @@ def test_rows_of_a_batch_are_what_they_are_alone(tiny_transformers: Any, mode: s
         options = {"do_sample": False}
     together = generate(model, processor, PROMPTS, **options)
     assert together == [generate(model, processor, (prompt,), **options)[0] for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("padding", [PAD, EOS])
+@pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "sampled beams"])
+def test_a_prompt_that_is_nothing_but_padding_changes_no_row(tiny_transformers: Any, mode: str, padding: int) -> None:
+    model = tiny_transformers()
+    processor = to_transformers(chain_of(("regex", {"pattern": PATTERNS[2]})), model)
+    inputs = batch("", *PROMPTS[:2])
+    width = inputs["input_ids"].shape[1]
+    inputs["input_ids"][inputs["attention_mask"] == 0] = padding
+    inputs["attention_mask"][0, -1] = 1  # no row of a model attends to nothing
+    torch.manual_seed(7)
+    out = model.generate(**inputs, **MODES[mode], logits_processor=processor, max_new_tokens=24, pad_token_id=padding)
+    found = texts(out, width)
+    assert [text for text in found if not re.fullmatch(PATTERNS[2], text)] == []
+    assert [told.text for told in processor.texts(out, width)] == found
+
+
+def test_rows_that_end_at_once_behind_a_prompt_of_padding_move_no_other_row(tiny_transformers: Any) -> None:
+    chain = chain_of(("regex", {"pattern": "(abc)?"}))
+    processor = to_transformers(chain, tiny_transformers(), padding=EOS)
+    a, b, c = encode("abc")
+    for rows in ([[EOS], [EOS]], [[EOS, EOS], [EOS, a]], [[EOS, EOS, EOS], [EOS, a, b]]):  # as of a decoder
+        scores = processor(tensor(rows), torch.zeros((2, WIDTH), device=tensor(0).device))
+    assert (scores[1] > -torch.inf).nonzero().flatten().tolist() == [c]
 
 
 def test_the_chain_sees_what_transformers_processors_see(tiny_transformers: Any) -> None:
