@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from transformers import LogitsProcessorList, StoppingCriteria
 
 from logitloom import Chain, backend_of
+from logitloom.arrays.backend import NEG_INF
 from logitloom.engines import WrittenText, bind, written_text
 from logitloom.errors import InvalidContext, NeedsNotMet
 from logitloom.generation import Sampled, heal
@@ -380,17 +381,14 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
                 f"The argument 'prompt_length' must be the number of ids of a padded prompt, at most {rows.shape[1]}, "
                 f"but is {length}. Give input_ids.shape[1]."
             )
-        eos, padding = self._newest.eos, self._newest.padding
-        starts = _starts(rows[:, :length], padding)
+        starts = _starts(rows[:, :length], self._newest.padding)
         first = [0] * len(rows) if starts is None else starts.tolist()
         found = []
         for row, at in zip(rows, first, strict=True):
-            prompt, written = row[at:length].tolist(), row[length:].tolist()
-            while len(rows) > 1 and written and written[-1] in padding and set(eos).isdisjoint(written):
-                written.pop()  # a row that ``generate`` ended for a reason of its own
+            prompt, written = row[at:length].tolist(), self._written(row[length:].tolist(), len(rows))
             skip = self._lost.get(tuple(prompt), 0)
             try:
-                found.append(written_text(self.chain, written, prompt=prompt, eos=eos, skip=skip))
+                found.append(written_text(self.chain, written, prompt=prompt, eos=self._newest.eos, skip=skip))
             except InvalidContext as error:
                 raise InvalidContext(
                     f"{error} The argument 'prompt_length' is {length}: give input_ids.shape[1]."
@@ -399,6 +397,9 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
 
     def sampled(self, generated: Any) -> list[tuple[Sampled, ...]]:
         """The distribution of each new token: per row the records of logitloom's own loop, end-of-sequence included.
+
+        Padding has no record. Where end-of-sequence is the padding, and the chain allows it, a row that ``generate``
+        ended for a reason of its own is taken to end with end-of-sequence.
 
         A record describes the distribution from which ``generate`` chose: after the chain and the processors that
         ``generate`` itself adds. A token that a constraint forces is described like any other; ``generate`` runs the
@@ -418,8 +419,8 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
                 f"is unknown. Call it with return_dict_in_generate=True, output_scores=True and output_logits=True, "
                 f"and without beams."
             )
-        ends = set(self._newest.eos)
         rows = generated.sequences[:, -len(scores) :].tolist()
+        lengths = [len(self._written(row, len(rows))) for row in rows]
         found: list[list[Sampled]] = [[] for _ in rows]
         for step, (before, after) in enumerate(zip(logits, scores, strict=True)):
             backend, tokens = backend_of(after), [row[step] for row in rows]
@@ -427,9 +428,21 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
             logprobs = backend.to_numpy(backend.log_probability(after, chosen))[:, 0].tolist()
             told = sampled(backend, before, after, tokens, logprobs)
             for line, each in zip(found, told, strict=True):
-                if not line or line[-1].token not in ends:  # what stands behind an end is padding
-                    line.append(each)
-        return [tuple(line) for line in found]
+                line.append(each)
+        # End-of-sequence that the chain forbids is padding: a token of probability 0 is not chosen.
+        return [
+            tuple(each for each in line[:length] if each.logprob > NEG_INF)
+            for line, length in zip(found, lengths, strict=True)
+        ]
+
+    def _written(self, row: list[int], rows: int) -> list[int]:
+        """The new tokens of one of ``rows`` rows, end-of-sequence included, without the padding behind them."""
+        eos, padding = self._newest.eos, self._newest.padding
+        length = next((place + 1 for place, token in enumerate(row) if token in eos), len(row))
+        # Without end-of-sequence, padding follows where ``generate`` ended the row for a reason of its own.
+        while rows > 1 and length and row[length - 1] in padding and row[length - 1] not in eos:
+            length -= 1
+        return row[:length]
 
     def generate_batch(
         self, inputs: Sequence[Sequence[int]], *, max_new_tokens: int | None = None, **options: Any

@@ -34,6 +34,8 @@ MODES: dict[str, dict[str, Any]] = {
     "assistant": {"do_sample": False, "assisted": True},
 }
 
+RECORDED = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+
 LIMITED = [
     ("regex", {"pattern": "[a-c]{3,9}"}),
     ("choice", {"choices": ["abc", "abcdefgh"]}),
@@ -559,7 +561,7 @@ def test_rows_that_generate_ends_by_itself_are_cut_texts(
     """The rows are those without the criterion, up to the token behind which the criterion ends a row."""
     model, inputs = tiny_transformers(), batch("hello ", "world ")
     processor, width = to_transformers(chain_of(("regex", {"pattern": PATTERNS[1]})), model), 6
-    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": padding}
+    options = {"max_new_tokens": 24, "do_sample": False, "pad_token_id": padding, **RECORDED}
     whole = [row[: row.index(EOS)] for row in model.generate(**inputs, logits_processor=processor)[:, width:].tolist()]
     token = whole[1][1]
     given = [processor] if listed else processor
@@ -567,6 +569,17 @@ def test_rows_that_generate_ends_by_itself_are_cut_texts(
     first, second = processor.texts(ended, width)
     assert (first.text, first.finish) == (VOCABULARY.decode(whole[0]), "eos")
     assert (second.text, second.finish) == (VOCABULARY.decode(whole[1][:2]), "length")
+    assert [[each.token for each in row] for row in processor.sampled(ended)] == [[*whole[0], EOS], whole[1][:2]]
+
+
+def test_padding_behind_a_row_that_generate_ended_was_not_sampled(tiny_transformers: Any) -> None:
+    processor = to_transformers(chain_of(("temperature", {"temperature": 2.0})), tiny_transformers())
+    inputs, options = batch("hello ", "world "), {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    whole = processor.sampled(processor.generate(**inputs, **options, **RECORDED))
+    ended = EndsBehind(1, whole[1][1].token)
+    found = processor.sampled(processor.generate(**inputs, stopping_criteria=[ended], **options, **RECORDED))
+    assert found == [whole[0], whole[1][: len(found[1])]]
+    assert [each.token for each in found[1]][-1:] == [ended.token]
 
 
 @pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "prompt lookup"])
