@@ -108,6 +108,20 @@ def test_constraints_are_scored_and_illegal_tokens_named(backend: Backend) -> No
         assert found[1, 1] == -np.inf
 
 
+@pytest.mark.parametrize("last", [0, 5])
+def test_the_last_token_of_a_sequence_scores_in_a_batch_as_alone(backend: Backend, last: int) -> None:
+    """A constraint forbids this token, and no token follows it, however long other sequences are."""
+    letters = Vocabulary([b"", *(bytes([97 + i]) for i in range(VOCAB - 1))], eos=[0])
+    chain = processors.load(("regex", {"pattern": "(ab|c){2,9}"}), tokenizer=letters)
+    logits = np.random.default_rng(3).normal(size=(3, 6, VOCAB)).astype(np.float32)
+    lines = [[1, 2, 3, 3, 1, 2], [3, last], [1, last]]
+    found = backend.to_numpy(chain.score(backend.asarray(logits), lines, start(backend, [[]] * 3)))
+    for n, line in enumerate(lines):
+        alone = chain.score(backend.asarray(logits[n : n + 1, : len(line)]), [line], start(backend, [[]]))
+        np.testing.assert_allclose(found[n, : len(line)], backend.to_numpy(alone)[0], atol=1e-6)
+    assert (found[1:, 1] == -np.inf).all()
+
+
 def test_sequences_end_and_go_on_where_positions_are_processed_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "_MOST_POSITIONS", 64)
     letters = Vocabulary([b"", *(bytes([97 + i]) for i in range(VOCAB - 1))], eos=[0])

@@ -85,7 +85,9 @@ def score(chain: ScoredChain, plan: Segment, logits: Array, taken: Tokens, conte
     if chain.sees_every_step:
         return _one_by_one(chain, logits, taken, context)
     width = min(time, _MOST_POSITIONS, max(_MOST_BYTES // (4 * batch * vocab), _LEAST_POSITIONS))
-    walk, found = _Walk(chain, taken, context), []
+    # The last token of a sequence is no position's past.
+    followed = np.append(taken[:, 1:] >= 0, np.zeros((batch, 1), dtype=np.bool_), axis=1)
+    walk, found = _Walk(chain, np.where(followed, taken, np.int32(-1)), context), []
     memory: Array | None = None
     for start in range(0, time, width):
         end = min(start + width, time)
@@ -114,7 +116,7 @@ class _Walk:
 
     Args:
         chain: the chain.
-        tokens: ``[batch, time]``, the sequences.
+        tokens: ``[batch, time]``, the sequences without their last tokens.
         context: of the start.
     """
 
