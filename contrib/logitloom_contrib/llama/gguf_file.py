@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from logitloom import Vocabulary, read_vocabulary
 from logitloom.errors import ModelError
+from logitloom_plugins.gguf_values import STRING, read_value
 
 __all__ = ["GGUFFile", "file_vocabulary"]
 
-# struct codes of the scalar value types of the format
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
 _DEFAULT_ALIGNMENT = 32
 _ROWS_AS_ONE = 8
 
@@ -137,11 +135,11 @@ class GGUFFile:
             )
         offset = 24
         for _ in range(fields):
-            key, offset = _string(content, offset)
+            key, offset = read_value(content, offset, "<", STRING, _text)
             (kind,) = struct.unpack_from("<I", content, offset)
-            self.metadata[key], offset = _value(content, offset + 4, kind)
+            self.metadata[key], offset = read_value(content, offset + 4, "<", kind, _text)
         for _ in range(tensors):
-            name, offset = _string(content, offset)
+            name, offset = read_value(content, offset, "<", STRING, _text)
             (axes,) = struct.unpack_from("<I", content, offset)
             *shape, kind, begin = struct.unpack_from(f"<{axes}QIQ", content, offset + 4)
             offset += 4 + 8 * axes + 12
@@ -161,31 +159,8 @@ def _gguf_library() -> tuple[Any, Any, Any]:
     return quants, gguf.GGMLQuantizationType, gguf.GGML_QUANT_SIZES
 
 
-def _string(content: memoryview, offset: int) -> tuple[str, int]:
-    (length,) = struct.unpack_from("<Q", content, offset)
-    end = offset + 8 + length
-    if end > len(content):
-        raise struct.error(f"a text at byte {offset} claims {length} bytes")
-    return str(content[offset + 8 : end], "utf-8"), end
-
-
-def _value(content: memoryview, offset: int, kind: int) -> tuple[Any, int]:
-    """One metadata value, and the offset after the value."""
-    if kind == _STRING:
-        return _string(content, offset)
-    if kind != _ARRAY:
-        code = "<" + _SCALARS[kind]
-        return struct.unpack_from(code, content, offset)[0], offset + struct.calcsize(code)
-    item, count = struct.unpack_from("<IQ", content, offset)
-    offset += 12
-    if item in _SCALARS:
-        code = f"<{count}{_SCALARS[item]}"
-        return list(struct.unpack_from(code, content, offset)), offset + struct.calcsize(code)
-    values = []
-    for _ in range(count):
-        value, offset = _value(content, offset, item)
-        values.append(value)
-    return values, offset
+def _text(content: bytes | memoryview) -> str:
+    return str(content, "utf-8")
 
 
 def file_vocabulary(path: str) -> Vocabulary:

@@ -9,14 +9,11 @@ from typing import Any
 
 from logitloom import Vocabulary
 from logitloom.errors import VocabularyError
+from logitloom_plugins.gguf_values import STRING, read_value
 from logitloom_plugins.tokenizers._origin import comes_from
 from logitloom_plugins.tokenizers._token_text import SPACE_MARK, byte_fallback, byte_level
 
 __all__ = ["GGUFReader"]
-
-# struct codes of the scalar value types of the format
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 
@@ -80,7 +77,7 @@ def _vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
             f"{name}: the file has no {_TOKENS!r}, so it says nothing about its tokens. Give the tokenizer "
             f"of the model instead of the file."
         )
-    types: tuple[int, ...] = fields.get(_TYPES, ())
+    types: list[int] = fields.get(_TYPES, [])
     if len(types) != len(texts):
         raise VocabularyError(
             f"{name}: {_TYPES!r} has {len(types)} entries for {len(texts)} tokens, so text and control "
@@ -126,7 +123,7 @@ def _vocabulary(fields: dict[str, Any], name: str) -> Vocabulary:
 
 
 def _metadata(content: mmap.mmap | memoryview, name: str) -> dict[str, Any]:
-    """The tokenizer fields of a GGUF file, strings as bytes; other arrays are stepped over."""
+    """The tokenizer fields of a GGUF file, strings as bytes; other strings and arrays are stepped over."""
     if bytes(content[:4]) != b"GGUF":
         raise VocabularyError(
             f"{name} does not begin with the letters GGUF, so it is no GGUF file. Give the path of one."
@@ -144,10 +141,10 @@ def _metadata(content: mmap.mmap | memoryview, name: str) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         offset = 24
         for _ in range(count):
-            key, offset = _value(content, offset, order, _STRING, True)
+            key, offset = read_value(content, offset, order, STRING, bytes)
             (kind,) = struct.unpack_from(f"{order}I", content, offset)
             keep = key.decode("utf-8", "replace") in wanted
-            value, offset = _value(content, offset + 4, order, kind, keep)
+            value, offset = read_value(content, offset + 4, order, kind, bytes if keep else None)
             if keep:
                 fields[key.decode()] = value
     except (struct.error, KeyError, OverflowError) as error:
@@ -155,39 +152,3 @@ def _metadata(content: mmap.mmap | memoryview, name: str) -> dict[str, Any]:
             f"{name} is damaged: its metadata cannot be read to the end ({error}). Download it again."
         ) from error
     return fields
-
-
-def _value(content: mmap.mmap | memoryview, offset: int, order: str, kind: int, keep: bool) -> tuple[Any, int]:
-    """One value and the offset behind it; None instead of the value if ``keep`` is false."""
-    if kind == _STRING:
-        (length,) = struct.unpack_from(f"{order}Q", content, offset)
-        end = offset + 8 + length
-        if end > len(content):
-            raise struct.error(f"a text at byte {offset} claims {length} bytes")
-        return (bytes(content[offset + 8 : end]) if keep else None), end
-    if kind != _ARRAY:
-        code = order + _SCALARS[kind]
-        return struct.unpack_from(code, content, offset)[0], offset + struct.calcsize(code)
-    item, count = struct.unpack_from(f"{order}IQ", content, offset)
-    offset += 12
-    if item in _SCALARS:
-        end = offset + count * struct.calcsize(order + _SCALARS[item])
-        if end > len(content):
-            raise struct.error(f"an array at byte {offset} claims {count} numbers")
-        return (struct.unpack_from(f"{order}{count}{_SCALARS[item]}", content, offset) if keep else None), end
-    if item != _STRING:
-        values = []
-        for _ in range(count):
-            value, offset = _value(content, offset, order, item, keep)
-            values.append(value)
-        return values, offset
-    # Vocabularies and merges are hundreds of thousands of texts, so this loop does nothing else.
-    length_at, size, texts = struct.Struct(f"{order}Q").unpack_from, len(content), []
-    for _ in range(count):
-        begin = offset + 8
-        offset = begin + length_at(content, offset)[0]
-        if keep:
-            texts.append(bytes(content[begin:offset]))
-    if offset > size:
-        raise struct.error(f"a list of texts ends at byte {offset}, the file at {size}")
-    return texts, offset
