@@ -177,15 +177,8 @@ def _on_device(create: Callable[..., Any], default: int) -> Callable[..., Any]:
 
 
 class CupyPlugin:
-    """Entry point: hands out the CuPy backend of the current device, if there is a device."""
-
-    def __init__(self) -> None:
-        self._backend: CupyBackend | None = None
+    """Entry point: makes the CuPy backend of the current device, if there is a device."""
 
     def backend_adapter(self, library: str) -> Backend | None:
         """The CuPy backend for ``"cupy"``, or None on a machine without a device."""
-        if library != "cupy" or not cupy.is_available():
-            return None
-        if self._backend is None:
-            self._backend = CupyBackend()
-        return self._backend
+        return CupyBackend() if library == "cupy" and cupy.is_available() else None

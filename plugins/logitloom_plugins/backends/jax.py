@@ -296,11 +296,8 @@ _NAMESPACE = SimpleNamespace(
 
 
 class JaxPlugin:
-    """Entry point: hands out the JAX backend of the default device."""
-
-    def __init__(self) -> None:
-        self._backend = JaxBackend()
+    """Entry point: makes the JAX backend of the default device."""
 
     def backend_adapter(self, library: str) -> Backend | None:
         """The JAX backend for ``"jax"``."""
-        return self._backend if library == "jax" else None
+        return JaxBackend() if library == "jax" else None

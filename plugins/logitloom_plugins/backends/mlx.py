@@ -341,11 +341,8 @@ def _signbit(x: Array, /) -> Array:
 
 
 class MlxPlugin:
-    """Entry point: hands out the one MLX backend."""
-
-    def __init__(self) -> None:
-        self._backend = MlxBackend()
+    """Entry point: makes the MLX backend."""
 
     def backend_adapter(self, library: str) -> Backend | None:
         """The MLX backend for ``"mlx"``."""
-        return self._backend if library == "mlx" else None
+        return MlxBackend() if library == "mlx" else None

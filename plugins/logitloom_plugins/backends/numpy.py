@@ -302,11 +302,8 @@ _NAMESPACE = _Namespace("numpy")
 
 
 class NumpyPlugin:
-    """Entry point: hands out the one NumPy backend."""
-
-    def __init__(self) -> None:
-        self._backend = NumpyBackend()
+    """Entry point: makes the NumPy backend."""
 
     def backend_adapter(self, library: str) -> Backend | None:
         """The NumPy backend for ``"numpy"``."""
-        return self._backend if library == "numpy" else None
+        return NumpyBackend() if library == "numpy" else None

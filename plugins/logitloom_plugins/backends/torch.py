@@ -630,15 +630,8 @@ def _take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
 
 
 class TorchPlugin:
-    """Entry point: hands out the PyTorch backend of the default device."""
-
-    def __init__(self) -> None:
-        self._backend: TorchBackend | None = None
+    """Entry point: makes the PyTorch backend of the default device."""
 
     def backend_adapter(self, library: str) -> Backend | None:
         """The PyTorch backend for ``"torch"``."""
-        if library != "torch":
-            return None
-        if self._backend is None:
-            self._backend = TorchBackend()
-        return self._backend
+        return TorchBackend() if library == "torch" else None

@@ -85,14 +85,11 @@ class TinygradBackend(Backend):
 
 
 class TinygradPlugin:
-    """The entry point: hands out the one backend."""
-
-    def __init__(self) -> None:
-        self._backend = TinygradBackend()
+    """The entry point: makes the backend."""
 
     def backend_adapter(self, library: str) -> Backend | None:
         """The backend, if it is asked for."""
-        return self._backend if library == "tinygrad" else None
+        return TinygradBackend() if library == "tinygrad" else None
 
 
 def _tensors(tree: Any) -> list[Tensor]:
