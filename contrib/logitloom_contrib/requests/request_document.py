@@ -74,7 +74,7 @@ def read(given: Any, permissions: Permissions) -> RequestDocument:
     if not isinstance(document, Mapping):
         raise ChainDocumentError(f"{KEY!r} of the request is a {type(given).__name__}, {_shown(given)}. {_FORMS}")
     plain: dict[str, Any] = _plain(document, "The chain of the request", 0)
-    _check_form(plain, permissions)
+    _check_form(plain)
     guard = RequestGuard(permissions)
     plain["processor"] = [_entry(entry, guard) for entry in plain["processor"]]
     key = json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
@@ -147,7 +147,7 @@ def _plain(value: Any, place: str, depth: int) -> Any:
     raise ChainDocumentError(f"{place} holds a {type(value).__name__}, {_shown(value)}. {_FORMS}")
 
 
-def _check_form(document: dict[str, Any], permissions: Permissions) -> None:
+def _check_form(document: dict[str, Any]) -> None:
     if document.get("logitloom") != VERSION or isinstance(document.get("logitloom"), bool):
         raise ChainDocumentError(
             f"A chain document starts with 'logitloom': {VERSION}; that of the request is {_shown(document)}. {_FORMS}"

@@ -77,7 +77,6 @@ class ForbiddenTokens:
         tokens: list[list[int]],
         tolerated: Callable[[], bool],
         state: ChainState,
-        context: Context,
     ) -> None:
         """Reject the row of an error that the chain raised, and all other rows with the same error.
 

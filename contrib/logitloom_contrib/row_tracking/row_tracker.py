@@ -391,7 +391,7 @@ class RowTracker:
                 out, call.state = self.chain.process(logits, state, context)
                 break
             except IllegalToken as error:
-                self._forbidden.reject_fed(error, call, tokens, tolerated, state, context)
+                self._forbidden.reject_fed(error, call, tokens, tolerated, state)
         out = self._with_an_end(out, logits, call, state, context, tentative)
         for row, taken in enumerate(tokens):
             if taken:

@@ -117,7 +117,7 @@ class AssistantRetokenized(DraftOptions):
 
         drafts = []
         for i, sequence in enumerate(request.sequences):
-            ids = self._back(sequence, windows[i].tail, own[i], target) if own[i] else []
+            ids = self._back(sequence, windows[i].tail, own[i]) if own[i] else []
             draft = until_end(ids, request.eos)[: request.limits[i]]
             # Places in the two tokenizations do not correspond; the schedule needs their number only.
             windows[i] = windows[i]._replace(confidences=(min(sure[i], default=1.0),) * len(draft))
@@ -163,9 +163,7 @@ class AssistantRetokenized(DraftOptions):
             feed = [[picked[i]] if i in goes else [] for i in range(len(fresh))]
         return drafts, confidences, cache
 
-    def _back(
-        self, sequence: Sequence[int], tail: Sequence[int], draft: Sequence[int], target: Vocabulary
-    ) -> list[int]:
+    def _back(self, sequence: Sequence[int], tail: Sequence[int], draft: Sequence[int]) -> list[int]:
         """A draft in the target's ids, to follow a sequence."""
         own: Vocabulary = self.__dict__["_own"]
         window = [*tail[-self.assistant_lookbehind :], *draft]

@@ -43,19 +43,15 @@ def problems(schema: Any) -> list[Problem]:
         [('uniqueItems', '#/uniqueItems', 'the engine does not enforce it, or not exactly')]
     """
     found: dict[tuple[str, str], str] = {}
-    for keyword, pointer, reason in _walk(schema, "#", schema):
+    for keyword, pointer, reason in _walk(schema):
         found.setdefault((keyword, pointer), reason)
     return [(keyword, pointer, reason) for (keyword, pointer), reason in found.items()]
 
 
-def _walk(schema: Any, pointer: str, root: Any) -> Iterator[Problem]:
-    waiting: list[tuple[Any, str]] = [(schema, pointer)]
-    seen: set[str] = set()
+def _walk(schema: Any) -> Iterator[Problem]:
+    waiting: list[tuple[Any, str]] = [(schema, "#")]
     while waiting:
         node, location = waiting.pop()
-        if location in seen:
-            continue
-        seen.add(location)
         if node is True or node == {}:
             continue
         if not isinstance(node, dict):

@@ -91,7 +91,7 @@ class Trie:
         starts, sizes = offsets[order], lengths[order]
         shared = _common_prefixes(starts, sizes, flat)
         self._build_nodes(starts, sizes, shared, flat)
-        self._count_tokens(sizes, shared)
+        self._count_tokens(sizes)
         begins = (self.byte & 0xC0 != 0x80).astype(np.uint16)
         self._mark_contents(begins)
         self.single: NDArray[np.int32] = np.full(256, -1, dtype=np.int32)
@@ -211,7 +211,7 @@ class Trie:
         self.child_count: NDArray[np.int32] = children.astype(np.int32)
         self.child_start: NDArray[np.int32] = (1 + np.cumsum(children) - children).astype(np.int32)
 
-    def _count_tokens(self, sizes: NDArray[np.int64], shared: NDArray[np.int64]) -> None:
+    def _count_tokens(self, sizes: NDArray[np.int64]) -> None:
         own = np.zeros(self.nodes, dtype=np.int64)
         for d in range(1, len(self.levels) - 1):
             here = slice(int(self.levels[d]), int(self.levels[d + 1]))
