@@ -240,15 +240,9 @@ class IdCatalogue(Constraint):
 
     def allowed(self, state: State) -> TokenSet:
         """The ids with which an item continues."""
-        ids = self.items.following(state)  # type: ignore[arg-type]
-        if 2 * len(ids) > self.vocab_size:
-            mask = np.ones(self.vocab_size, dtype=bool)
-            mask[ids] = False
-            ids, listed = mask.nonzero()[0].astype(np.int32), False
-        else:
-            listed = True
-        ids.setflags(write=False)
-        return TokenSet(listed, ids)
+        found = token_set_of(self.items.following(state), self.vocab_size)  # type: ignore[arg-type]
+        found.ids.setflags(write=False)
+        return found
 
     def may_end(self, state: State) -> bool:
         """Whether an item is complete."""
