@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from logitloom.constraints import UNKNOWN, ByteAutomaton, Constraint, State, TokenSet, lift
 from logitloom.host.hookspecs import TextEnd
 
-__all__ = ["AfterPrompt", "AnyBytes", "Rest"]
+__all__ = ["AfterPrompt", "Rest"]
 
 
 class Rest(NamedTuple):
@@ -25,30 +25,6 @@ class Rest(NamedTuple):
 
     text: bytes
     then: State
-
-
-class AnyBytes(ByteAutomaton):
-    """The automaton that accepts every text."""
-
-    fingerprint = b"any bytes"
-
-    def start(self) -> State:
-        """The only state."""
-        return 0
-
-    def step(self, state: State, byte: int) -> State:
-        """The same state."""
-        del byte
-        return state
-
-    def accepts(self, state: State) -> bool:
-        """Always."""
-        del state
-        return True
-
-    def byte_classes(self) -> NDArray[np.uint8]:
-        """One class."""
-        return np.zeros(256, dtype=np.uint8)
 
 
 class _RestThenText(ByteAutomaton):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from logitloom import Context, Vocabulary, option
+from logitloom.automata import DenseAutomaton, any_bytes
 from logitloom.constraints import Constraint, ConstraintProcessor, State, lift
 from logitloom.errors import NeedsNotMet, OptionError
 from logitloom_plugins.combinators import Inner
-from logitloom_plugins.processors._after_prompt import AfterPrompt, AnyBytes, Rest
+from logitloom_plugins.processors._after_prompt import AfterPrompt, Rest
 from logitloom_plugins.processors._token_table import check_ids
 
 __all__ = ["Heal"]
@@ -83,7 +84,8 @@ class Heal(ConstraintProcessor):
         check_ids([token for ids in self.removed for token in ids], vocab_size, "removed", "heal")
         inner: Inner | None = self.__dict__["_inner"]
         found = None if inner is None else inner.constraint(vocabulary, vocab_size)
-        return AfterPrompt(lift(AnyBytes(), vocabulary, vocab_size, restricts=False) if found is None else found)
+        anything = DenseAutomaton(any_bytes())
+        return AfterPrompt(lift(anything, vocabulary, vocab_size, restricts=False) if found is None else found)
 
     def start_states(self, constraint: Constraint, context: Context) -> Sequence[State]:
         """Per row the text that its prompt has lost, and the start of the inner constraint after the whole prompt."""
