@@ -83,10 +83,10 @@ class Call:
         return after
 
     @classmethod
-    def continuing(cls, match: CallMatch, generation: Generation, asked: CallSnapshot) -> Call:
+    def continuing(cls, match: CallMatch, asked: CallSnapshot) -> Call:
         """A call whose rows continue the rows of a match; the state of the call is set later."""
         columns = (match.gather(name) for name in ("fed", "ended", "dead"))
-        return cls(generation, asked, None, match.origins(), *columns)
+        return cls(match.calls[0].generation, asked, None, match.origins(), *columns)
 
     def began_with(self, prompt_lengths: Sequence[int]) -> bool:
         """Whether the rows have prompts of these lengths."""

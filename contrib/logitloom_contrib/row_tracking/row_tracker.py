@@ -301,10 +301,7 @@ class RowTracker:
         if match.grown is not generation.calls[-1]:
             generation.note_moves(match, asked)
             generation.thin_out(match, asked)
-        out = self._step_plainly(match, asked, logits, tentative)
-        if out is not None:
-            return out
-        return self._continue(match, Call.continuing(match, generation, asked), logits, tentative)
+        return self._continue(match, asked, logits, tentative)
 
     def _process_separately(
         self,
@@ -329,10 +326,7 @@ class RowTracker:
 
             match = match_separately(generation, asked, prompt_lengths, begun)
             generation.thin_out(match, asked)
-        out = self._step_plainly(match, asked, logits, tentative)
-        if out is not None:
-            return out
-        return self._continue(match, Call.continuing(match, generation, asked), logits, tentative)
+        return self._continue(match, asked, logits, tentative)
 
     def _begin(self, logits: Array, ids: Ids, starts: NDArray[np.int64], tentative: Callable[[], bool] | None) -> Array:
         rows = len(ids)
@@ -354,7 +348,7 @@ class RowTracker:
     ) -> Array | None:
         """The usual step of plain decoding and beams: one token more in every row, and no new token is special.
 
-        The result equals the result of :meth:`_continue`; None if the step is of another kind.
+        The result equals that of the rest of :meth:`_continue`; None if the step is of another kind.
         """
         before, in_place = match.calls[0], match.grown is not None
         if len(match.calls) > 1 or before.state is None or not before.plain:
@@ -374,10 +368,15 @@ class RowTracker:
         out = self._with_an_end(out, logits, call, old, context, tentative)
         return self._remember(call, out)
 
-    def _continue(self, match: CallMatch, call: Call, logits: Array, tentative: Callable[[], bool] | None) -> Array:
+    def _continue(
+        self, match: CallMatch, asked: CallSnapshot, logits: Array, tentative: Callable[[], bool] | None
+    ) -> Array:
         """Feed the chain what is new in each row of a call, and remember the call."""
-        generation, state = call.generation, self._state_of(match)
-        base = generation.base
+        out = self._step_plainly(match, asked, logits, tentative)
+        if out is not None:
+            return out
+        call, state = Call.continuing(match, asked), self._state_of(match)
+        generation, base = call.generation, call.generation.base
         tokens = self._ends.new_tokens(call.asked, call.fed, call.ended, call.dead)
 
         def tolerated() -> bool:
