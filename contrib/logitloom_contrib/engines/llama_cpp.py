@@ -138,12 +138,6 @@ class LlamaCppProcessor(MadeAnew):
             context={} if self._adapter is None else {"model": self._adapter},
         )
 
-    def _made_of(self) -> tuple[Any, ...]:
-        return self.chain, self._model, self._adapter, self._seed, self._max_length
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
-
     def __iter__(self) -> Iterator[LlamaCppProcessor]:
         """The library iterates over ``logits_processor``: one processor is a list of itself."""
         yield self

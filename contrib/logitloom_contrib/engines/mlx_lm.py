@@ -138,18 +138,11 @@ class MlxProcessor(MadeAnew):
 
     def __init__(self, chain: Chain, model: Any, seed: int, max_length: int | None, max_new_tokens: int | None) -> None:
         self.chain, self.seed = chain, seed
-        self._arguments = chain, model, seed, max_length, max_new_tokens
         fields: dict[str, Any] = {"max_new_tokens": max_new_tokens, **({} if model is None else {"model": model})}
         self._start = _Start(chain, seed, max_length, fields)
         self._of_other_loops = _SequencesByIds(self._start)
         #: By the object that stands for a sequence in mlx-lm's generators; it lives as long as the sequence.
         self._of_sequence: WeakKeyDictionary[Any, _SequencesByIds] = WeakKeyDictionary()
-
-    def _made_of(self) -> tuple[Any, ...]:
-        return self._arguments
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
 
     def __call__(self, tokens: Array, logits: Array) -> Array:
         """Process logits ``[1, vocab]`` after ids ``[length]``.

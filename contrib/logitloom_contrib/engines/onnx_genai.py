@@ -105,12 +105,6 @@ class OnnxGenAiProcessor(MadeAnew):
         #: Generator -> its row tracker: a text of one generator is no prompt of another generator.
         self._trackers: WeakKeyDictionary[Any, RowTracker] = WeakKeyDictionary()
 
-    def _made_of(self) -> tuple[Any, ...]:
-        return self.chain, self._model, self._adapter, self._eos, self._padding, self._seed, self._max_length
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
-
     def __call__(self, generator: Any) -> None:
         """Process the logits of a generator's next step.
 

@@ -173,15 +173,12 @@ class _CallRows(MadeAnew):
     """The processor of one call of ``generate``, or of several calls, which are distinguished by their token ids."""
 
     def __init__(self, binding: _Binding, max_length: int | None = None) -> None:
-        self._binding, self._longest, self.padding = binding, max_length, binding.padding
+        self.chain, self.padding = binding.chain, binding.padding
         self.tracker = binding.tracker()
         #: The number of tokens at which ``generate`` stops, prompts and padding included, until the first call.
         self._max_length = max_length
         #: Whether it is still to be found out if a beam search calls, whose hypotheses the chain may end.
         self._watches_beams = any(hasattr(link.processor, "text_end") for link in binding.chain.links)
-
-    def _made_of(self) -> tuple[Any, ...]:
-        return self._binding, self._longest
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         if not isinstance(input_ids, torch.Tensor) or not isinstance(scores, torch.Tensor):
@@ -283,19 +280,13 @@ class TransformersProcessor(MadeAnew, LogitsProcessorList):  # type: ignore[misc
                 self._of_list[key] = known
         return known[1](input_ids, scores)
 
-    def _made_of(self) -> tuple[Any, ...]:
-        return self._binding, self._model, self._lost
-
     __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.chain!r}>"
-
     @property
-    def chain(self) -> Chain:
+    def chain(self) -> Chain:  # type: ignore[override]
         """The chain that is called."""
         return self._newest.chain
 
