@@ -14,6 +14,7 @@ from logitloom.arrays.backend import NEG_INF
 from logitloom_plugins.compiled_steps import as_one_function
 from logitloom_plugins.occurrences import Recent, recent, slide, windows
 from logitloom_plugins.watermarks.detection import Detection, gamma, text_ids
+from logitloom_plugins.watermarks.keyed_context import seeds_of
 
 __all__ = ["WatermarkGumbel"]
 
@@ -73,7 +74,7 @@ class WatermarkGumbel(Processor):
         if logits.shape[0] == 0:  # no library takes the largest of nothing
             return logits, state
         ids = backend.arange(logits.shape[-1])[None, :]
-        u = rng.uniform(xp, self._seeds(state.tokens, xp)[:, None], ids, _STREAM) + 2.0**-24
+        u = rng.uniform(xp, seeds_of(state.tokens, self.key, xp)[:, None], ids, _STREAM) + 2.0**-24
         perturbed = backend.log_softmax(logits) - xp.log(-xp.log(u))
         perturbed = backend.masked_fill(perturbed, logits == NEG_INF, NEG_INF)
         chosen = xp.argmax(perturbed, axis=-1)[:, None]
@@ -99,12 +100,5 @@ class WatermarkGumbel(Processor):
         unique = np.asarray(list(dict.fromkeys(grams)), dtype=np.int32)
         xp = load_backend("numpy").xp
         with np.errstate(over="ignore"):
-            u = rng.uniform(xp, self._seeds(unique[:, :-1], xp), unique[:, -1], _STREAM) + 2.0**-24
+            u = rng.uniform(xp, seeds_of(unique[:, :-1], self.key, xp), unique[:, -1], _STREAM) + 2.0**-24
         return gamma(math.fsum(-np.log1p(-np.asarray(u, dtype=np.float64))), len(unique))
-
-    def _seeds(self, tokens: Array, xp: object) -> Array:
-        """``[rows] int32`` from the last tokens, ``[rows, width]``."""
-        seeds = tokens[:, 0] * 0 + rng.fold(self.key)
-        for i in range(self.width):
-            seeds = rng.folded(xp, seeds, tokens[:, i])
-        return seeds
