@@ -13,7 +13,7 @@ from logitloom import Array, Context, option
 from logitloom.arrays import rng
 from logitloom.context import padded
 from logitloom.errors import OptionTypeError
-from logitloom.generation import Cache, Configured, DraftRequest, Drafts, ModelAdapter, Policy, Schedule, draw
+from logitloom.generation import Cache, Configured, DraftRequest, Drafts, ModelAdapter, Policy, Schedule, carry, draw
 from logitloom.rows.tree import Rows
 
 __all__ = ["DraftOptions", "Followed", "ModelDrafts", "ModelState", "forward_shared"]
@@ -103,8 +103,10 @@ class ModelDrafts(DraftOptions):
     # -- what differs between generators ----------------------------------------------------------------
 
     def drafter(self, context: Context) -> ModelAdapter:
-        """The drafting model."""
-        raise NotImplementedError(f"{type(self).__name__} must define drafter(context).")
+        """The drafting model: the option ``model``."""
+        del context
+        model: ModelAdapter = self.__dict__["model"]
+        return model
 
     def unseen(self, sequence: Sequence[int], seen: int, context: Context) -> list[int]:
         """The drafting model's ids for ``sequence[seen:]``."""
@@ -118,7 +120,7 @@ class ModelDrafts(DraftOptions):
 
     def laid_out(self, logits: Array, context: Context) -> Array:
         """The drafting model's logits over the target's vocabulary, on the target's backend."""
-        raise NotImplementedError(f"{type(self).__name__} must define laid_out(logits, context).")
+        return carry(logits, context.backend)
 
     # -- the generator -----------------------------------------------------------------------------------
 

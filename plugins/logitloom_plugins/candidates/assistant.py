@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, option
+from logitloom import Context, option
 from logitloom.errors import GenerationError
-from logitloom.generation import ModelAdapter, carry
 from logitloom_plugins.candidates._model_drafts import ModelDrafts, ModelState
 
 __all__ = ["Assistant"]
@@ -34,13 +33,3 @@ class Assistant(ModelDrafts):
                 f"mean different things. Use 'universal' or 'assistant_retokenized' for models of different tokenizers."
             )
         return super().init_state(context)
-
-    def drafter(self, context: Context) -> ModelAdapter:
-        """The given model."""
-        del context
-        model: ModelAdapter = self.model
-        return model
-
-    def laid_out(self, logits: Array, context: Context) -> Array:
-        """The logits as they are."""
-        return carry(logits, context.backend)

@@ -6,7 +6,7 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from logitloom import Array, Context, option
+from logitloom import Context, option
 from logitloom.errors import GenerationError
 from logitloom.generation import ModelAdapter
 from logitloom_plugins.candidates._model_drafts import ModelDrafts
@@ -45,8 +45,3 @@ class EarlyExit(ModelDrafts):
                 )
             found = parts[context.model] = cut(self.layers)
         return found
-
-    def laid_out(self, logits: Array, context: Context) -> Array:
-        """The logits as they are: they come from the target's own backend."""
-        del context
-        return logits

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from logitloom import Array, Backend, Context, HostTable, Vocabulary, option
 from logitloom.arrays.backend import NEG_INF
 from logitloom.errors import GenerationError
-from logitloom.generation import ModelAdapter, carry
+from logitloom.generation import carry
 from logitloom.host.registry import read_vocabulary
 from logitloom.host.text_encoder import TextEncoder, text_encoder
 from logitloom_plugins.candidates._model_drafts import ModelDrafts, ModelState
@@ -138,12 +138,6 @@ class Universal(ModelDrafts):
                 "'assistant_retokenized', which goes through text."
             )
         return super().init_state(context)
-
-    def drafter(self, context: Context) -> ModelAdapter:
-        """The given model."""
-        del context
-        model: ModelAdapter = self.model
-        return model
 
     def translation(self, context: Context) -> Translation:
         """Between the target's vocabulary and the assistant's."""
