@@ -26,6 +26,8 @@ from logitloom.vocabulary import Vocabulary
 __all__ = ["Emission", "FinishReason", "Sampler", "decode", "start_context"]
 
 FinishReason = Literal["eos", "stop", "length"]
+#: By row of a batch why the row ends, and the number of bytes at the end of its text that do not belong to the text.
+Finished = dict[int, tuple[FinishReason, int]]
 
 
 class Strategy(Protocol):
@@ -322,10 +324,12 @@ class DecodingBatch:
 
     def begin(self) -> Iterator[Emission]:
         """Accept the tokens that are forced from the start, then feed the prompts."""
-        finished: dict[int, tuple[FinishReason, int]] = {}
+        finished: Finished = {}
         if self.skip_forced:
             self._force(self.context, finished)
-            yield from self.emit(finished, only_forced=True)
+            self._end_texts(self.accepted_context(), finished)
+            self._out_of_room(finished)
+            yield from self.emit(finished)
         if self.rows:
             fed = [[[*branch[row.number], *row.pending] for row in self.rows] for branch in self.branches]
             self.model_rows = ModelRows(self.model, fed)
@@ -352,7 +356,6 @@ class DecodingBatch:
         with self.naming_rows():
             processed, self.state = self.chain.process(logits, before, context)
         chosen, logprobs = choose(processed)
-        finished: dict[int, tuple[FinishReason, int]] = {}
         tokens, scores = backend.to_numpy(chosen).tolist(), backend.to_numpy(logprobs).tolist()
         recorded = sampled(backend, logits, processed, tokens, scores) if self.record else None
         for i, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
@@ -361,13 +364,11 @@ class DecodingBatch:
             row.logprob, row.forced, row.hold, row.pending, row.logprobs = scores[i], 0, 0, [], []
             row.add([token], scores[i])
             row.sampled = [] if recorded is None else [recorded[i]]
-            if token in self.eos:
-                finished[i] = ("eos", 0)
-        self.settle(finished)
-        yield from self.emit(finished)
+        yield from self.emit(self.settle())
 
-    def settle(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
-        """End texts, accept forced tokens, and end the rows at the token limit."""
+    def settle(self) -> Finished:
+        """End texts, accept forced tokens, and end the rows at the token limit. Returns the rows that end."""
+        finished: Finished = {i: ("eos", 0) for i, row in enumerate(self.rows) if row.pending[-1] in self.eos}
         accepted = self.accepted_context()
         with self.naming_rows():
             self._end_texts(accepted, finished)
@@ -376,6 +377,7 @@ class DecodingBatch:
                 if any(row.forced for row in self.rows):
                     self._end_texts(self.accepted_context(), finished)
         self._out_of_room(finished)
+        return finished
 
     def accepted_context(self) -> Context:
         """The context with the pending tokens that the chain's state has not seen."""
@@ -386,7 +388,7 @@ class DecodingBatch:
             return self.context.accept(tokens)
         return self.context.accept(tokens, chosen_logprob=[row.logprobs[row.seen :] for row in self.rows])
 
-    def _force(self, context: Context, finished: dict[int, tuple[FinishReason, int]]) -> None:
+    def _force(self, context: Context, finished: Finished) -> None:
         runs = self.chain.forced_tokens(self.state, context)
         for i, (row, run) in enumerate(zip(self.rows, runs or (), strict=False)):
             if i in finished:
@@ -401,23 +403,20 @@ class DecodingBatch:
             if self.record:
                 row.sampled += forced(run)
 
-    def _end_texts(self, context: Context, finished: dict[int, tuple[FinishReason, int]]) -> None:
+    def _end_texts(self, context: Context, finished: Finished) -> None:
         ends = self.chain.text_ends(self.state, context)
         for i, (row, end) in enumerate(zip(self.rows, ends or (), strict=False)):
             row.hold = end.hold
             if end.finished:
                 finished[i] = ("stop", end.hold)
 
-    def _out_of_room(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
+    def _out_of_room(self, finished: Finished) -> None:
         for i, row in enumerate(self.rows):
             if i not in finished and row.room <= 0:
                 finished[i] = ("length", 0)
 
-    def emit(self, finished: dict[int, tuple[FinishReason, int]], only_forced: bool = False) -> Iterator[Emission]:
+    def emit(self, finished: Finished) -> Iterator[Emission]:
         """Yield the tokens of each row, then drop the rows that ended."""
-        if only_forced:
-            self._end_texts(self.accepted_context(), finished)
-            self._out_of_room(finished)
         for i, row in enumerate(self.rows):
             reason, cut = finished.get(i, (None, 0))
             ended = bool(row.pending) and row.pending[-1] in self.eos
@@ -430,7 +429,7 @@ class DecodingBatch:
                 yield Emission(row.number, tokens, row.logprob, skipped, row.hold, reason, cut, drafted, told)
         self.drop(finished)
 
-    def drop(self, finished: dict[int, tuple[FinishReason, int]]) -> None:
+    def drop(self, finished: Finished) -> None:
         """Remove the rows that ended."""
         if finished:
             kept = np.asarray([i for i in range(len(self.rows)) if i not in finished], dtype=np.int32)

@@ -27,7 +27,7 @@ from logitloom.automata.deterministic.phrases import folded
 from logitloom.chain import Chain, ChainState
 from logitloom.errors import GenerationError
 from logitloom.generation import loop
-from logitloom.generation.loop import DecodingBatch, Emission, FinishReason, Sampler
+from logitloom.generation.loop import DecodingBatch, Emission, Finished, Sampler
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.sampled import Sampled, sampled
 from logitloom.rows import tree as row_state
@@ -227,10 +227,7 @@ class _ReturningStep:
             target = self._take(i, _Held(token, score, told, step, i, tail.search, tail.skip, frozenset()))
             back += [] if target is None else [(i, target)]
         self._go_back(back)
-        finished: dict[int, tuple[FinishReason, int]] = {
-            i: ("eos", 0) for i, row in enumerate(self.batch.rows) if row.pending[-1] in self.batch.eos
-        }
-        self.batch.settle(finished)
+        finished = self.batch.settle()
         yield from self._emit_what_stays(finished)
         self.batch.feed()
 
@@ -346,7 +343,7 @@ class _ReturningStep:
 
     # -- what stays --------------------------------------------------------------------------------------
 
-    def _emit_what_stays(self, finished: dict[int, tuple[FinishReason, int]]) -> Iterator[Emission]:
+    def _emit_what_stays(self, finished: Finished) -> Iterator[Emission]:
         """Yield the tokens that can no longer be taken back, then drop the rows that ended."""
         words = self.batch.context.vocabulary
         assert words is not None

@@ -25,7 +25,7 @@ from logitloom.errors import GenerationError
 from logitloom.generation import loop
 from logitloom.generation.acceptance import Verdict, accept_equal, accept_sampled
 from logitloom.generation.candidates import CandidateGenerator, ChainPart, DraftRequest, Drafts
-from logitloom.generation.loop import DecodingBatch, Emission, FinishReason, Sampler
+from logitloom.generation.loop import DecodingBatch, Emission, Sampler
 from logitloom.generation.model import ModelAdapter
 from logitloom.generation.multinomial import Multinomial
 from logitloom.generation.sampled import sampled
@@ -220,10 +220,7 @@ class _SpeculativeStep:
         """Verify the drafts, yield the new tokens of each row, then draft again and feed the model."""
         started = time.perf_counter()
         accepted = self._verify()
-        finished: dict[int, tuple[FinishReason, int]] = {
-            i: ("eos", 0) for i, row in enumerate(self.batch.rows) if row.pending[-1] in self.batch.eos
-        }
-        self.batch.settle(finished)
+        finished = self.batch.settle()
         self._roll_back()
         if self.ahead is not None:
             self.draft_state = self.candidates.update(self.draft_state, accepted)
