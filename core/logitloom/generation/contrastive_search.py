@@ -119,7 +119,7 @@ def contrastive_search(
     context, stop_ids = loop.sampling_start(
         model, prompts, chain, settings, max_tokens=max_tokens, seed=seed, eos=eos, vocabulary=vocabulary
     )
-    batch = DecodingBatch(model, chain, context, context.prompt or (), max_tokens, stop_ids, False, record)
+    batch = DecodingBatch(model, chain, context, max_tokens, stop_ids, False, record)
     yield from loop.run(batch, _ContrastiveStep(batch, cast(HiddenStateModel, model), settings))
 
 

@@ -194,7 +194,7 @@ def decode(
     context, stop_ids = sampling_start(
         model, prompts, chain, sampler, max_tokens=max_tokens, seed=seed, eos=eos, vocabulary=vocabulary
     )
-    batch = DecodingBatch(model, chain, context, context.prompt or (), max_tokens, stop_ids, skip_forced, record)
+    batch = DecodingBatch(model, chain, context, max_tokens, stop_ids, skip_forced, record)
     yield from run(batch, _SampledStep(batch, sampler))
 
 
@@ -300,7 +300,6 @@ class DecodingBatch:
         model: ModelAdapter,
         chain: Chain,
         context: Context,
-        prompts: Sequence[Sequence[int]],
         max_tokens: int,
         eos: frozenset[int],
         skip_forced: bool,
@@ -312,6 +311,7 @@ class DecodingBatch:
         self.model, self.chain, self.context, self.record = model, chain, context, record
         self.eos, self.skip_forced = eos, skip_forced and not chain.sees_every_step
         self.tells_chosen = "chosen_logprob" in chain.needs
+        prompts = context.prompt or ()
         self.branches: list[Sequence[Sequence[int]]] = [prompts, *chain.branch_prompts(context)]
         room = min(max_tokens, (context.max_length or max_tokens) - min(len(p) for p in prompts))
         longest = [max(len(prompt) for prompt in each) for each in zip(*self.branches, strict=True)]

@@ -183,9 +183,8 @@ def decode_avoiding(
         raise GenerationError("A soft ban reads the text of tokens, and no vocabulary is known. Give Generator one.")
     # Rows return to the arrays of earlier steps, so nothing may overwrite these.
     context = context.with_fields(donate=False, donate_state=False, pool=None)
-    rows = context.prompt or ()
-    batch = DecodingBatch(model, chain, context, rows, max_tokens, stop_ids, False, record)
-    skipped = [0] * len(rows) if skip is None else [skip[i // sampler.samples] for i in range(len(rows))]
+    batch = DecodingBatch(model, chain, context, max_tokens, stop_ids, False, record)
+    skipped = [0 if skip is None else skip[i // sampler.samples] for i in range(context.batch)]
     yield from loop.run(batch, _ReturningStep(batch, sampler, ban, skipped))
 
 

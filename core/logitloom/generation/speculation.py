@@ -165,8 +165,7 @@ def speculate(
     )
     # The states of all positions are kept until the last accepted position of each row is known.
     context = context.with_fields(donate_state=False)
-    rows = context.prompt or ()
-    batch = DecodingBatch(model, chain, context, rows, max_tokens, stop_ids, skip_forced, record)
+    batch = DecodingBatch(model, chain, context, max_tokens, stop_ids, skip_forced, record)
     yield from loop.run(batch, _SpeculativeStep(batch, sampler, candidates, on_round))
 
 
