@@ -431,36 +431,25 @@ class Generator:
             yield emission
 
     def _decoded(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> Iterator[Emission]:
-        assert not isinstance(self.strategy, (BeamSearch, Particles))
+        strategy, given = self.strategy, self._given(seed) | {"record": self.record}
+        assert not isinstance(strategy, (BeamSearch, Particles))
+        if isinstance(strategy, ContrastiveSearch):
+            return contrastive_search(self.model, ids, self.chain, strategy, **given)
         if self.avoid is not None:
-            assert not isinstance(self.strategy, ContrastiveSearch)
-            return decode_avoiding(
-                self.model, ids, self.chain, self.strategy, self.avoid, max_tokens=self.max_tokens, seed=seed,
-                eos=self.eos, vocabulary=self.known_vocabulary, record=self.record, skip=skip,
-            )  # fmt: skip
-        if isinstance(self.strategy, ContrastiveSearch):
-            return contrastive_search(
-                self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-                vocabulary=self.known_vocabulary, record=self.record,
-            )  # fmt: skip
+            return decode_avoiding(self.model, ids, self.chain, strategy, self.avoid, skip=skip, **given)
+        given["skip_forced"] = self.skip_forced
         if self.candidates is not None:
-            return speculate(
-                self.model, ids, self.chain, self.strategy, self.candidates, max_tokens=self.max_tokens, seed=seed,
-                eos=self.eos, vocabulary=self.known_vocabulary, skip_forced=self.skip_forced, on_round=self.on_round,
-                record=self.record,
-            )  # fmt: skip
-        return decode(
-            self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-            vocabulary=self.known_vocabulary, skip_forced=self.skip_forced, record=self.record,
-        )  # fmt: skip
+            return speculate(self.model, ids, self.chain, strategy, self.candidates, on_round=self.on_round, **given)
+        return decode(self.model, ids, self.chain, strategy, **given)
+
+    def _given(self, seed: int) -> dict[str, Any]:
+        """The arguments that all decoding loops take."""
+        return {"max_tokens": self.max_tokens, "seed": seed, "eos": self.eos, "vocabulary": self.known_vocabulary}
 
     def _search(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> list[Generated]:
         assert isinstance(self.strategy, BeamSearch)
         with waiting(f"searching with {self.strategy.beams} beams"):
-            found = beam_search(
-                self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-                vocabulary=self.known_vocabulary,
-            )  # fmt: skip
+            found = beam_search(self.model, ids, self.chain, self.strategy, **self._given(seed))
         return [
             replace(self._generated(p, n, h.tokens, h.logprob, h.finish, h.cut, skip[p]), score=h.score)
             for p, hypotheses in enumerate(found)
@@ -470,10 +459,7 @@ class Generator:
     def _weighted(self, ids: list[list[int]], seed: int, skip: Sequence[int]) -> list[Generated]:
         assert isinstance(self.strategy, Particles)
         with waiting(f"decoding with {self.strategy.samples} particles"):
-            found = decode_weighted(
-                self.model, ids, self.chain, self.strategy, max_tokens=self.max_tokens, seed=seed, eos=self.eos,
-                vocabulary=self.known_vocabulary,
-            )  # fmt: skip
+            found = decode_weighted(self.model, ids, self.chain, self.strategy, **self._given(seed))
         return [
             replace(
                 self._generated(p, each.sample, each.tokens, each.logprob, each.finish, each.cut, skip[p]),
