@@ -88,14 +88,13 @@ def _of_pattern(pattern: str, flags: int, tracker: BudgetTracker, minimal: bool)
     return _whole(_subsets(parse_pattern(pattern, flags, tracker), pattern, flags, tracker), tracker, minimal)
 
 
-def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, minimal: bool = False) -> Dfa:
+def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None) -> Dfa:
     """The automaton of a pattern that was parsed by :func:`logitloom.automata.patterns.pattern.parse_pattern`.
 
     Args:
         tree: the parsed pattern; the caller may have modified it.
         pattern: the pattern as messages quote it.
         budget: the limits of the compilation; ``None`` for the default.
-        minimal: whether to merge equivalent states and byte classes.
 
     Raises:
         UnsupportedPattern: if the tree has look-around, or an atomic part that changes the language.
@@ -109,8 +108,8 @@ def compile_tree(tree: Node, pattern: str, *, budget: Budget | None = None, mini
     """
     tracker = _tracker(pattern, budget)
     return stored_automaton(
-        lambda: ("tree", *_described(tree), minimal, *_limits(tracker)),
-        lambda: _whole(_subsets(tree, pattern, 0, tracker), tracker, minimal),
+        lambda: ("tree", *_described(tree), *_limits(tracker)),
+        lambda: _whole(_subsets(tree, pattern, 0, tracker), tracker, minimal=False),
     )
 
 

@@ -20,6 +20,7 @@ from logitloom.host import registry
 
 __all__ = ["KEY_VARIABLE", "ServerCheckFailed", "check_server"]
 
+#: The time for one request.
 _SECONDS: Final = 120.0
 #: Where servers look for a chain: vLLM's place, and the place of logitloom's own servers.
 _PLACES: Final = ("vllm_xargs.logitloom", "logitloom")
@@ -37,13 +38,12 @@ class _ServerRefused(Exception):
     """The server answered with an error."""
 
 
-def check_server(url: str, *, model: str | None = None, timeout: float = _SECONDS) -> dict[str, Any]:
+def check_server(url: str, *, model: str | None = None) -> dict[str, Any]:
     """Ask a server with OpenAI's interface for a constrained answer, in each place where a chain may stand.
 
     Args:
         url: of the server, with or without ``/v1``.
         model: default: the first model that the server names.
-        timeout: seconds per request.
 
     Returns:
         ``url``, ``model``, ``runs_chains``, ``place`` (where the chain has to stand, or None), and ``answers``: per
@@ -55,7 +55,7 @@ def check_server(url: str, *, model: str | None = None, timeout: float = _SECOND
     base = url.rstrip("/").removesuffix("/v1") + "/v1"
     if model is None:
         try:
-            named = _sent(f"{base}/models", None, timeout)["data"]
+            named = _sent(f"{base}/models", None)["data"]
             model = str(named[0]["id"])
         except (_ServerRefused, LookupError, TypeError) as error:
             if str(error).startswith(("HTTP 401", "HTTP 403")):
@@ -69,31 +69,31 @@ def check_server(url: str, *, model: str | None = None, timeout: float = _SECOND
     answers: dict[str, str] = {}
     for place in _PLACES:
         field = {"vllm_xargs": {"logitloom": chain}} if place.startswith("vllm") else {"logitloom": chain}
-        answers[place] = _answer(base, model, field, timeout)
+        answers[place] = _answer(base, model, field)
         if answers[place] == nonce:
             break
     found = next((place for place, answer in answers.items() if answer == nonce), None)
     return {"url": base, "model": model, "runs_chains": found is not None, "place": found, "answers": answers}
 
 
-def _answer(base: str, model: str, field: dict[str, Any], timeout: float) -> str:
+def _answer(base: str, model: str, field: dict[str, Any]) -> str:
     """The text of an answer, or the server's refusal."""
     asked = {"model": model, "max_tokens": 32, "temperature": 0.0, **field}
     messages = [{"role": "user", "content": "Say one word."}]
     try:
-        answer = _sent(f"{base}/chat/completions", asked | {"messages": messages}, timeout)
+        answer = _sent(f"{base}/chat/completions", asked | {"messages": messages})
         message = {**answer["choices"][0]["message"]}
         return next((str(message[name]) for name in _TEXTS if message.get(name)), "")
     except (_ServerRefused, LookupError, TypeError) as refused:
         first = str(refused)
     try:  # models without a chat template
-        answer = _sent(f"{base}/completions", asked | {"prompt": "One word: "}, timeout)
+        answer = _sent(f"{base}/completions", asked | {"prompt": "One word: "})
         return str(answer["choices"][0]["text"])
     except (_ServerRefused, LookupError, TypeError):
         return first
 
 
-def _sent(url: str, body: dict[str, Any] | None, timeout: float) -> Any:
+def _sent(url: str, body: dict[str, Any] | None) -> Any:
     try:
         known = urllib.parse.urlsplit(url).scheme in ("http", "https")
     except ValueError:  # such as "http://[::1"
@@ -106,7 +106,7 @@ def _sent(url: str, body: dict[str, Any] | None, timeout: float) -> Any:
         if key := os.environ.get(KEY_VARIABLE):
             headers["Authorization"] = f"Bearer {key}"
         request = urllib.request.Request(url, data, headers)
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         told = error.read(2000).decode(errors="replace")

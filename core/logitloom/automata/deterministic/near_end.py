@@ -12,7 +12,7 @@ from logitloom.automata.deterministic.position_runs import PositionRuns
 from logitloom.automata.deterministic.subsets import SubsetAutomaton
 from logitloom.automata.patterns.position_completions import PositionCompletions
 from logitloom.automata.patterns.position_distances import PositionDistances
-from logitloom.contract import UNKNOWN, Layers, NearEnd, Run, State
+from logitloom.contract import Layers, NearEnd, Run, State
 
 __all__ = ["PositionsNearEnd"]
 
@@ -50,7 +50,7 @@ class PositionsNearEnd(NearEnd):
         known = self._known
         if known is None or known[0] != most:
             runs, sizes = self._runs(), self._subsets.costs(self._distances.sizes_within(most))
-            size = runs.largest_of_widest(sizes, UNKNOWN)
+            size = runs.largest_of_widest(sizes)
             known = self._known = most, size, runs.farthest(sizes) <= size
         return known[1:]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata.deterministic.alphabet import Alphabet
 from logitloom.automata.deterministic.subsets import SubsetAutomaton
-from logitloom.contract import Run
+from logitloom.contract import UNKNOWN, Run
 
 __all__ = ["HALF", "LEVELS", "PositionRuns"]
 
@@ -81,14 +81,15 @@ class PositionRuns:
             there = there.take(there)
         return np.stack(found)
 
-    def largest_of_widest(self, costs: NDArray[np.int64], unknown: int) -> int:
+    def largest_of_widest(self, costs: NDArray[np.int64]) -> int:
         """The largest cost of the positions whose runs have the most characters, of those with a known cost.
 
         Args:
-            costs, unknown: by position, and the value that stands for an unknown cost.
+            costs: by position, :data:`UNKNOWN` for an unknown cost.
         """
-        widths = np.where(costs < unknown, self._sizes[0], -1)
-        return int(costs.max(where=(costs < unknown) & (widths == widths.max()), initial=0))
+        known = costs < UNKNOWN
+        widths = np.where(known, self._sizes[0], -1)
+        return int(costs.max(where=known & (widths == widths.max()), initial=0))
 
     def of(self, positions: list[int], chosen: NDArray[np.bool_] | None = None) -> list[Run]:
         """For each length the largest run of the given positions, of several the first.

@@ -170,20 +170,19 @@ def subschemas(schema: dict[str, JSONValue]) -> Iterator[tuple[str, JSONValue]]:
                     yield f"/{keyword}/{escape_pointer(name)}", part
 
 
-def asserting_only(schema: JSONValue, formats: str, inherited: Dialect | None = None) -> JSONValue:
+def asserting_only(schema: JSONValue, formats: str) -> JSONValue:
     """A copy of a schema without the ``format`` of subschemas in which it is an annotation.
 
     Args:
         schema: a JSON value.
         formats: ``assert``, ``annotate``, or ``auto`` (as the draft of each subschema says).
-        inherited: the draft of the schema around it.
 
     Example:
         >>> asserting_only({"$schema": "http://json-schema.org/draft-04/schema#", "format": "date"}, "auto")
         {'$schema': 'http://json-schema.org/draft-04/schema#'}
     """
     copied = copy.deepcopy(schema)
-    pending = [(copied, inherited)]
+    pending: list[tuple[JSONValue, Dialect | None]] = [(copied, None)]
     for part, around in pending:
         if isinstance(part, dict):
             dialect = dialect_of(part, around, "")
