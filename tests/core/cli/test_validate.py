@@ -127,8 +127,9 @@ def test_a_grammar_for_which_no_engine_is_installed_is_told_what_to_install(
             raise PluginImportError(f"{name} is missing: pip install it.")
         return load(kind, name)
 
-    monkeypatch.setattr(registry, "load_plugin", without)
+    # First where the name is imported: that module must not keep a patched function for good.
     monkeypatch.setattr("logitloom_plugins.grammars.engine.load_plugin", without)
+    monkeypatch.setattr(registry, "load_plugin", without)
     assert main(["validate", "--grammar", 'root ::= "(" root ")" | ""']) == 1
     assert "llguidance is missing: pip install it." in capsys.readouterr().out
 
