@@ -12,11 +12,10 @@ from typing import Any
 from logitloom.arguments import whole
 from logitloom.automata import DEFAULT_BUDGET, Budget, Dfa, LazyDfa, compile_automaton, compile_pattern
 from logitloom.automata.lift.trie import vocabulary_trie
-from logitloom.cli.default_loader import default_model
+from logitloom.cli.default_loader import model_vocabulary
 from logitloom.cli.drawing import SMALLER, draw
 from logitloom.constraints import lift
 from logitloom.errors import BudgetExceeded, OptionError
-from logitloom.host import registry
 from logitloom.vocabulary import Vocabulary
 
 __all__ = ["add_parser"]
@@ -73,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         draw(automaton, Path(arguments.draw))
     if arguments.model is not None:
-        told |= _lifted(automaton, _vocabulary(arguments.model))
+        told |= _lifted(automaton, model_vocabulary(arguments.model))
     if arguments.json:
         print(json.dumps(told, indent=2, ensure_ascii=False))
     else:
@@ -93,13 +92,6 @@ def _compiled(arguments: argparse.Namespace) -> tuple[Dfa | LazyDfa, float]:
         begin = time.perf_counter()
         automaton = compile_automaton(arguments.pattern, flags, budget=budget)
     return automaton, (time.perf_counter() - begin) * 1e3
-
-
-def _vocabulary(path: str) -> Vocabulary:
-    if path:
-        return registry.read_vocabulary(path)
-    model = default_model()
-    return registry.read_vocabulary(model.vocabulary)
 
 
 def _lifted(automaton: Dfa | LazyDfa, vocabulary: Vocabulary) -> dict[str, Any]:

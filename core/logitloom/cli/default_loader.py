@@ -8,8 +8,9 @@ from typing import Any
 from logitloom.arguments import shown
 from logitloom.errors import InvalidSignature, UnknownPlugin
 from logitloom.host import registry
+from logitloom.vocabulary import Vocabulary
 
-__all__ = ["default_loader", "default_model", "load_model"]
+__all__ = ["default_loader", "load_model", "model_vocabulary"]
 
 
 def default_loader() -> str:
@@ -24,9 +25,9 @@ def default_loader() -> str:
     return min(found, key=lambda record: (record.distribution != "logitloom", record.name)).name
 
 
-def default_model() -> Any:
-    """The model that the default loader reads if no path is given."""
-    return load_model(default_loader())
+def model_vocabulary(path: str) -> Vocabulary:
+    """The vocabulary in a model file; for an empty path, of the model that the default loader reads without a path."""
+    return registry.read_vocabulary(path or load_model(default_loader()).vocabulary)
 
 
 def load_model(name: str, path: str | None = None, **where: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from logitloom import processors
 from logitloom.chain import Chain
-from logitloom.cli.default_loader import default_model
+from logitloom.cli.default_loader import model_vocabulary
 from logitloom.cli.generate import settings_of
 from logitloom.cli.once import Once
 from logitloom.cli.prefix import check_prefix, show_prefix
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         told = check_prefix(name, options, arguments.prefix)
         print(json.dumps(told, ensure_ascii=False) if arguments.json else show_prefix(told, arguments.prefix))
         return 0 if told["prefix"] else 1
-    read = functools.cache(lambda: None if arguments.model is None else _vocabulary(arguments.model))
+    read = functools.cache(lambda: None if arguments.model is None else model_vocabulary(arguments.model))
     wanted = str(options.pop("engine", "auto"))
     found = [_tried(name, options, engine, read) for engine in _engines(name)]
     runs = [told["engine"] for told in found if told["runs"]]
@@ -104,12 +104,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(_shown(told))
     return 0 if chosen is not None else 1
-
-
-def _vocabulary(path: str) -> Vocabulary:
-    if path:
-        return registry.read_vocabulary(path)
-    return registry.read_vocabulary(default_model().vocabulary)
 
 
 def _engines(name: str) -> list[str]:
