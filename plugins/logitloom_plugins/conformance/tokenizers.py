@@ -159,9 +159,7 @@ class TestMistral(VocabularyConformance):
         return str(tokenizer.decode(list(ids)))
 
 
-class TestMistralPieces(_WithFolder):
-    reader = "mistral"
-
+class TestMistralPieces(_WithFolder, TestMistral):
     def tokenizer(self) -> Any:
         """mistral-common's tokenizer over a SentencePiece model; the end of a file's name tells its version."""
         pytest.importorskip("sentencepiece", reason="needs the package sentencepiece")
@@ -169,15 +167,6 @@ class TestMistralPieces(_WithFolder):
         path = self.folder / "tokenizer.model.v3"
         path.write_bytes(_pieces())
         return library.SentencePieceTokenizer(path)
-
-    def encode(self, tokenizer: Any, text: str) -> Sequence[int]:
-        """Without special ids."""
-        ids: Sequence[int] = tokenizer.encode(text, bos=False, eos=False)
-        return ids
-
-    def decode(self, tokenizer: Any, ids: Sequence[int]) -> str:
-        """As the library tells it."""
-        return str(tokenizer.decode(list(ids)))
 
 
 class TestSentencepiece(VocabularyConformance):
