@@ -261,25 +261,10 @@ _CLEAN: Final = "urn:logitloom:clean"
 _OF_SCHEMAS: Final = frozenset(["$defs", "definitions", "dependentSchemas", "patternProperties"])
 _OF_VALUES: Final = frozenset(["const", "default", "enum", "examples", "required"])
 #: Keywords of a tool's parameters that hold when parameters are written one by one, or say nothing about values.
-_ONE_BY_ONE = frozenset(
-    [
-        "$anchor",
-        "$comment",
-        "$defs",
-        "$id",
-        "$schema",
-        "additionalProperties",
-        "default",
-        "definitions",
-        "description",
-        "examples",
-        "properties",
-        "required",
-        "strict",
-        "title",
-        "type",
-    ]
-)
+_ONE_BY_ONE: Final = frozenset([
+    "$anchor", "$comment", "$defs", "$id", "$schema", "additionalProperties", "default", "definitions", "description",
+    "examples", "properties", "required", "strict", "title", "type",
+])  # fmt: skip
 
 
 class Property(NamedTuple):
