@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from logitloom.automata.deterministic.dfa import DEAD, Dfa
 
 __all__ = ["edges", "label"]
 
 
-def edges(dfa: Dfa, states: Sequence[int] | None = None) -> dict[tuple[int, int], list[int]]:
-    """The bytes that lead from one state to another, for all pairs of states with a transition.
-
-    Args:
-        dfa: an automaton.
-        states: the states whose outgoing edges are returned; default: all.
-    """
+def edges(dfa: Dfa) -> dict[tuple[int, int], list[int]]:
+    """The bytes that lead from one state to another, for all pairs of states with a transition."""
     found: dict[tuple[int, int], list[int]] = {}
-    for state in range(dfa.states) if states is None else states:
+    for state in range(dfa.states):
         for byte, after in enumerate(dfa.by_byte[state].tolist()):
             if after != DEAD:
                 found.setdefault((state, after), []).append(byte)

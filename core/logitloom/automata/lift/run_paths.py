@@ -31,14 +31,10 @@ class RunPaths:
     Args:
         runs: the runs of a state; ``None`` if they are not known.
         trie: the trie of a vocabulary.
-        within_characters: whether the runs read the first bytes of their characters, too.
     """
 
-    def __init__(
-        self, runs: Callable[[State], Sequence[Run]] | None, trie: Trie, within_characters: bool = True
-    ) -> None:
+    def __init__(self, runs: Callable[[State], Sequence[Run]] | None, trie: Trie) -> None:
         self._runs, self._trie = runs, trie
-        self._within_characters = within_characters
         self._lock = ProcessLock()
         self._entered = np.zeros(_FIRST_ROOM, dtype=bool)
         self._stride = LEVELS + 1
@@ -111,5 +107,5 @@ class RunPaths:
                         MALFORMED
                         | (0 if run.words else HIGH_WORD)
                         | (0 if run.others else HIGH_OTHER)
-                        | (0 if run.words and run.others and self._within_characters else HIGH_PARTIAL)
+                        | (0 if run.words and run.others else HIGH_PARTIAL)
                     )

@@ -69,13 +69,13 @@ class Satisfiability:
     Args:
         keywords: the formulas of the schema's nodes.
         tracker: the budget tracker.
-        root: the constraint on the whole value; default: that of the schema.
     """
 
-    def __init__(self, keywords: Keywords, tracker: BudgetTracker, root: ValueConstraint | None = None) -> None:
+    def __init__(self, keywords: Keywords, tracker: BudgetTracker) -> None:
         self.keywords = keywords
         self.tracker = tracker
-        self.root = ValueConstraint(("s", keywords.document.root)) if root is None else root
+        #: The constraint on the whole value.
+        self.root = ValueConstraint(("s", keywords.document.root))
         #: Truth vectors by constraint on a value, and by frame whether it can be closed.
         self.solution = LeastSolution()
         self._known = self.solution.known

@@ -13,8 +13,3 @@ def test_edges_hold_exactly_the_steps_of_the_automaton() -> None:
         assert all(dfa.walk(bytes([byte]), state) == after for byte in values)
     total = sum(dfa.walk(bytes([byte]), state) >= 0 for state in range(dfa.states) for byte in range(256))
     assert sum(map(len, found.values())) == total
-
-
-def test_edges_of_some_states_are_those_of_the_whole_graph() -> None:
-    dfa = compile_pattern("a[0-9]|é")
-    assert edges(dfa, [dfa.start]) == {pair: b for pair, b in edges(dfa).items() if pair[0] == dfa.start}
