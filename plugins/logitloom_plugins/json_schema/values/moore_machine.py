@@ -65,12 +65,10 @@ class Columns(NamedTuple):
 
     Attributes:
         classes: the numbers of the columns in the automaton's table.
-        of_byte: ``[256]``, the place of a byte's column in ``classes``, from 1 on; 0 for other bytes.
         bytes_of: the bytes of each column.
     """
 
     classes: NDArray[np.uint8]
-    of_byte: NDArray[np.intp]
     bytes_of: list[list[int]]
 
 
@@ -290,11 +288,9 @@ class MooreMachine(Dfa):
 
 @lru_cache(maxsize=512)
 def _columns(byte_class: bytes, ascii_only: bool) -> Columns:
-    plain = UNESCAPED[ascii_only]
-    of_byte: NDArray[np.intp] = np.zeros(256, dtype=np.intp)
+    plain = UNESCAPED[ascii_only].nonzero()[0]
     classes, found = np.unique(np.frombuffer(byte_class, dtype=np.uint8)[plain], return_inverse=True)
-    of_byte[plain] = found.ravel() + 1
-    return Columns(classes, of_byte, [(of_byte == index).nonzero()[0].tolist() for index in range(1, len(classes) + 1)])
+    return Columns(classes, [plain[found == index].tolist() for index in range(len(classes))])
 
 
 @lru_cache(maxsize=512)
