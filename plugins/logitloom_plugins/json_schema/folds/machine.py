@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 
 from logitloom.automata import BudgetTracker
 from logitloom_plugins.json_schema.folds.distinct_items import DistinctItems
-from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader, name_of
+from logitloom_plugins.json_schema.folds.text_reader import Position, TextReader
 from logitloom_plugins.json_schema.folds.value_reader import ItemReader
 from logitloom_plugins.json_schema.folds.visited_states import DEAD, NO_NAMES, STATE_BYTES, ByteCodes, Numbering
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
@@ -26,7 +26,7 @@ from logitloom_plugins.json_schema.grammar.names import Linked, Name
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
 from logitloom_plugins.json_schema.grammar.states import DONE, GapState
 
-__all__ = ["DEAD", "DONE", "NO_NAMES", "STATE_BYTES", "Machine", "accepts", "name_of", "read"]
+__all__ = ["DEAD", "NO_NAMES", "STATE_BYTES", "Machine", "accepts", "read"]
 
 Part = TypeVar("Part")
 

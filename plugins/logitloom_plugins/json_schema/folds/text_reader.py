@@ -12,7 +12,7 @@ from logitloom_plugins.json_schema.grammar.names import Linked
 from logitloom_plugins.json_schema.grammar.objects import counted
 from logitloom_plugins.json_schema.grammar.states import ColonState, Opened, Stack, TextState
 
-__all__ = ["Position", "TextReader", "name_of"]
+__all__ = ["Position", "TextReader"]
 
 
 class Position(NamedTuple):
@@ -72,7 +72,7 @@ class TextReader:
             left = counted(state.frame, state.label, names)
             target = target if left is state.frame else numbering.number(state._replace(frame=left))
         if written is not None:
-            name = name_of(written)
+            name = _name_of(written)
             if name in names:
                 return DEAD, stack
             stack = Linked(Opened(back, names | {name}), stack.before)
@@ -141,7 +141,7 @@ class TextReader:
         return tuple.__new__(Position, (state, stack, written, items))
 
 
-def name_of(written: bytes) -> str:
+def _name_of(written: bytes) -> str:
     """The name of a member, from the bytes between its quotes."""
     name: str = json.loads(b'"' + written + b'"')
     return name
