@@ -1,4 +1,4 @@
-"""JSON texts that are being written, read piece by piece: the one reader of unfinished JSON.
+"""JSON texts that are being written, read piece by piece.
 
 Streams of ``json`` use the reader for whole texts; streams of ``tool_call`` use it for the sections that are JSON.
 """
