@@ -131,9 +131,12 @@ def test_a_part_of_a_bound_tells_which_tokens_a_limit_allows(name: str, monkeypa
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a small bound, whatever was visited before, the same tokens are allowed, and one of them at every step."""
-    bound = 2000
+    bound = 1000
     monkeypatch.setattr(distances, "_MOST_WORK", bound)
     monkeypatch.setattr(distances, "_EIGHTHS_ELSEWHERE", 8)
+    # No bound that is found in time spares the search of the first mask.
+    monkeypatch.setattr(bounds, "_FEW_FOUND", 0)
+    monkeypatch.setattr(bounds, "_MOST_SECONDS", 0.0)
     inner, other = constraint_of(HOSTILE[name]), constraint_of(HOSTILE[name])
     least = inner.least_tokens(inner.start())
     assert least is not None
