@@ -186,8 +186,8 @@ def text_or_file(
     if isinstance(source, str):
         # Editors of Windows begin files with a byte order mark.
         source = source.removeprefix("\ufeff")
-    if isinstance(source, str) and not source.strip():
-        raise OptionError(f"The {kind} is an empty text. {remedy}")
+        if not source.strip():
+            raise OptionError(f"The {kind} is an empty text. {remedy}")
     if rules().guard is not None:
         if isinstance(source, str):
             return source, ""

@@ -115,7 +115,7 @@ LISTS: Final = frozenset(name for name, _ in _FINITE.values())
 
 
 class CircularReference(UnsupportedSchema):
-    """The demands of a node on a value are demands on the same value by the node itself."""
+    """A schema refers to itself for the same value, so the schema says nothing about any value."""
 
 
 class Keywords:
