@@ -512,11 +512,16 @@ class Constraint(ABC):
         """
         return None
 
-    def most_after(self, state: State) -> int:
+    def most_after(self, state: State, enough: int = 0) -> int:
         """An upper bound on :meth:`least_tokens` after any allowed token, if known without a search.
 
         :data:`UNKNOWN` if there is no such bound. :meth:`least_after` is asked only if the bound is unknown or exceeds
         the number of tokens left.
+
+        Args:
+            state: the state.
+            enough: the number of tokens left after the next one. A smaller bound makes no difference, so a bound of
+                ``enough`` tokens need not be improved.
         """
         return UNKNOWN
 

@@ -100,9 +100,9 @@ class LongestTokens(Constraint):
         """The ids of :meth:`least_after`, as the inner constraint finds them."""
         return self.inner.allowed_within(state, most)
 
-    def most_after(self, state: State) -> int:
+    def most_after(self, state: State, enough: int = 0) -> int:
         """The bound of the inner constraint."""
-        return self.inner.most_after(state)
+        return self.inner.most_after(state, enough)
 
     def automaton(self) -> ByteAutomaton | None:
         """The inner automaton: the language of texts is the same."""

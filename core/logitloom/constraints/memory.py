@@ -65,10 +65,11 @@ class StateNode:
         forced: the run of forced tokens, after the first request.
         bits: ``[ceil(vocab_size / 32)] int32``, the mask as bits.
         most_after: the constraint's answer, -1 before it was asked.
+        enough: the bound that was enough when it was asked.
         least_after: the same, ``None`` before.
     """
 
-    __slots__ = ("bits", "forced", "least_after", "most_after", "row", "state")
+    __slots__ = ("bits", "enough", "forced", "least_after", "most_after", "row", "state")
 
     def __init__(self, state: Any) -> None:
         self.state = state
@@ -76,6 +77,7 @@ class StateNode:
         self.forced: list[int] | None = None
         self.bits: NDArray[np.int32] | None = None
         self.most_after = -1
+        self.enough = 0
         self.least_after: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
 
 
@@ -251,8 +253,9 @@ class ConstraintMemory:
         """
         if node.state in (self.finished, self.dead):
             return None
-        if node.most_after < 0:
-            node.most_after = self.constraint.most_after(node.state)
+        if node.most_after < 0 or left - 2 < node.most_after <= node.enough:
+            node.enough = max(left - 2, 0)
+            node.most_after = self.constraint.most_after(node.state, node.enough)
         if 0 <= node.most_after <= left - 2:
             return None
         kept = self._kept_within(node, left - 2)

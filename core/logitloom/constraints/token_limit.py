@@ -75,11 +75,10 @@ def row_limits(
     told = [known] * len(starts) if known is None or isinstance(known, int) else [int(each) for each in known]
     smallest = min(each for each in (own, *told) if each is not None)
     # From each start, some token leads to a state that needs at most ``most_after`` tokens.
-    least = {
-        start: None if constraint.most_after(start) + 2 <= smallest else constraint.least_tokens(start)
-        for start in dict.fromkeys(starts)
-    }
-    unknown = [start for start, found in least.items() if found is None and constraint.most_after(start) == UNKNOWN]
+    most = {start: constraint.most_after(start, max(smallest - 2, 0)) for start in dict.fromkeys(starts)}
+    least = {start: None if most[start] + 2 <= smallest else constraint.least_tokens(start) for start in most}
+    unbounded = [start for start in most if least[start] is None and most[start] == UNKNOWN]
+    unknown = [start for start in unbounded if constraint.most_after(start) == UNKNOWN]
     if unknown or (own is None and not tells):
         silent = "" if tells else f"The class {type(constraint).__name__} does not define the method 'least_tokens'."
         because = constraint.unlimited_because or silent

@@ -352,8 +352,8 @@ class Combination(Constraint):
         """
         return self._within((_configs(state), most))
 
-    def most_after(self, state: State) -> int:
-        return self._distances.most_after(_configs(state))
+    def most_after(self, state: State, enough: int = 0) -> int:
+        return self._distances.most_after(_configs(state), enough)
 
     def pieces_left(self, section: int, exit: int) -> list[int]:
         """Per position in a string that ends a section the number of longest tokens that write the rest."""

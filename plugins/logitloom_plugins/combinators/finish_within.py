@@ -108,9 +108,9 @@ class FinishWithin(Constraint):
         kept = least <= left - 2
         return ids[kept], least[kept]
 
-    def most_after(self, state: State) -> int:
+    def most_after(self, state: State, enough: int = 0) -> int:
         """The answer of the inner constraint."""
-        return self.inner.most_after(_parts(state)[0])
+        return self.inner.most_after(_parts(state)[0], enough)
 
     def allowed(self, state: State) -> TokenSet:
         """The ids of the inner constraint after which the text can be completed with the tokens that are left."""

@@ -380,11 +380,14 @@ class Distances:
 
     # --- bounds without a search ----------------------------------------------------------------------------------
 
-    def most_after(self, configs: Iterable[SectionConfiguration]) -> int:
-        """No more tokens than these are needed after any token that is allowed; :data:`UNKNOWN` without a search."""
-        return max((self._most_after(config) for config in configs), default=0)
+    def most_after(self, configs: Iterable[SectionConfiguration], enough: int) -> int:
+        """No more tokens than these are needed after any token that is allowed; :data:`UNKNOWN` without a search.
 
-    def _most_after(self, config: SectionConfiguration) -> int:
+        A bound of ``enough`` tokens is not improved.
+        """
+        return max((self._most_after(config, enough) for config in configs), default=0)
+
+    def _most_after(self, config: SectionConfiguration, enough: int) -> int:
         most = self._most[config.section]
         inner = self._constraints[config.section]
         if config.exit >= 0 or config.hold >= 0 or config.over:
@@ -394,7 +397,11 @@ class Distances:
             # Once all tokens that end the text have been looked at, the farthest is known.
             starts = [self._from[target] for _, target in self._parts[config.section].exits]
             most = max([self._longest_exit(config.section), int(crossed[1].max(initial=0)), *starts])
-        within = 0 if inner is None else inner.most_after(config.state)
+        if inner is None:
+            return max(most, self._bound(config.section, config.spent + 1, 0))
+        # The inner text may take what the sections behind it leave.
+        behind = self._bound(config.section, config.spent + 1, 0)
+        within = inner.most_after(config.state, max(enough - behind, 0))
         return max(most, self._bound(config.section, config.spent + 1, within))
 
     def _bound(self, section: int, spent: int, within: int) -> int:

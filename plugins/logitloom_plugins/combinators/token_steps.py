@@ -70,8 +70,8 @@ class AtTokens(Constraint):
     def allowed_within(self, state: State, most: int) -> TokenSet | None:
         return self.inner.allowed_within(_within(state).state, most)
 
-    def most_after(self, state: State) -> int:
-        return self.inner.most_after(_within(state).state)
+    def most_after(self, state: State, enough: int = 0) -> int:
+        return self.inner.most_after(_within(state).state, enough)
 
     def automaton(self) -> ByteAutomaton:
         return self._steps

@@ -249,7 +249,7 @@ class MatcherConstraint(Constraint):
             return ids, np.full(len(ids), UNKNOWN, dtype=np.int32)
         return self._completions.after(_tokens_read(state), members)
 
-    def most_after(self, state: State) -> int:
+    def most_after(self, state: State, enough: int = 0) -> int:
         """A bound by what the bytes of the allowed tokens can open in the grammar."""
         if self._completions is None:
             return UNKNOWN

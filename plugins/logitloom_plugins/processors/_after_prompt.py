@@ -158,9 +158,9 @@ class AfterPrompt(Constraint):
         """As the inner constraint says; ``None`` before it."""
         return None if isinstance(state, Rest) else self.inner.allowed_within(state, most)
 
-    def most_after(self, state: State) -> int:
+    def most_after(self, state: State, enough: int = 0) -> int:
         """As the inner constraint says; unknown before it."""
-        return UNKNOWN if isinstance(state, Rest) else self.inner.most_after(state)
+        return UNKNOWN if isinstance(state, Rest) else self.inner.most_after(state, enough)
 
     def finish(self, state: State) -> State:
         """As the inner constraint says."""

@@ -21,10 +21,10 @@ from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions
 from logitloom_plugins.json_schema.folds.text_reader import TextReader
 from logitloom_plugins.json_schema.grammar import least_solution, objects
 from logitloom_plugins.json_schema.grammar.layout import POLICIES, Whitespace
-from logitloom_plugins.json_schema.tokens import bounds, token_distances
-from logitloom_plugins.json_schema.tokens.bounds import begin_names, opened_at_once
+from logitloom_plugins.json_schema.tokens import near_bounds, position_bounds, token_distances
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.tokens.token_distances import TokenDistances
+from logitloom_plugins.json_schema.tokens.written_at_once import begin_names, opened_at_once
 
 NODE: Any = {
     "type": "object",
@@ -35,6 +35,7 @@ NODE: Any = {
 SCHEMAS: dict[str, Any] = {
     "anything": True,
     "recursive": NODE,
+    "objects alone": {"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": False},
     "required": {
         "properties": {"a": {"type": "integer"}, "bc": {"enum": ["xy", "x\n\"é"]}, "d": {"minLength": 3}},
         "required": ["bc", "d"],
@@ -288,7 +289,7 @@ def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_c
     name: str, policy: str, ways: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the formulas of an object alone tell how far its end is, because it can go on in too many ways."""
-    monkeypatch.setattr(bounds, "_MOST_WAYS", ways)
+    monkeypatch.setattr(near_bounds, "_MOST_WAYS", ways)
     monkeypatch.setattr(token_distances, "_MOST_WORK", 1 << 20)
     constraint = SchemaConstraint(automaton(name, policy), words(name))
     dice = random.Random(name)
@@ -307,6 +308,27 @@ def test_bounds_are_those_of_the_states_after_each_token_and_none_is_above_the_c
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("policy", ["json_dumps", "flexible"])
+@pytest.mark.long
+def test_masks_are_the_same_whichever_bound_is_enough(name: str, policy: str) -> None:
+    """The bound that is read off the schema is asked for first, and a smaller one as the tokens left become fewer."""
+    constraint, other = (SchemaConstraint(automaton(name, policy), words(name)) for _ in range(2))
+    dice, memory = random.Random(name), ConstraintMemory(constraint)
+    state: Any = constraint.start()
+    for _ in range(12):
+        ids, least = other.least_after(state)
+        if not len(ids):
+            break
+        loose, node = constraint.most_after(state, UNKNOWN), memory.node(state)
+        assert least.max() <= loose
+        farthest = int(least.max())
+        for left in (10_000, loose + 2, loose + 1, farthest + 2, farthest + 1, farthest // 2, 2, 1):
+            found = memory.allowed_within(node, left) or constraint.allowed(state)
+            assert np.array_equal(found.listed(constraint.vocab_size), ids[least <= left - 2])
+        state = constraint.advance(state, int(dice.choice(ids.tolist())))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("checks", [1, 3])
 @pytest.mark.long
 def test_a_bound_that_takes_several_masks_is_the_bound_that_is_found_at_once(
@@ -316,18 +338,18 @@ def test_a_bound_that_takes_several_masks_is_the_bound_that_is_found_at_once(
     whole = SchemaConstraint(automaton(name, "json_dumps"), words(name))
     parts = SchemaConstraint(automaton(name, "json_dumps"), words(name))
     standing, clock = SimpleNamespace(thread_time=lambda: 0.0), itertools.count()
-    ticking = SimpleNamespace(thread_time=lambda: next(clock) * bounds._MOST_SECONDS / checks)
-    monkeypatch.setattr(bounds, "_FEW_FOUND", 0)
+    ticking = SimpleNamespace(thread_time=lambda: next(clock) * position_bounds._MOST_SECONDS / checks)
+    monkeypatch.setattr(position_bounds, "_FEW_FOUND", 0)
     dice, stopped, known = random.Random(name), 0, 0
     one: Any = whole.start()
     other: Any = parts.start()
     for _ in range(5):
         with monkeypatch.context() as patched:
-            patched.setattr(bounds, "time", standing)
+            patched.setattr(position_bounds, "time", standing)
             patched.setattr(least_solution, "time", standing)
             bound, (ids, least) = whole.most_after(one), whole.least_after(one)
         with monkeypatch.context() as patched:
-            patched.setattr(bounds, "time", ticking)
+            patched.setattr(position_bounds, "time", ticking)
             patched.setattr(least_solution, "time", ticking)
             while (found := parts.most_after(other)) == UNKNOWN != bound:
                 stopped += 1

@@ -25,7 +25,7 @@ from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import SchemaOptions, compile_schema
 from logitloom_plugins.json_schema.grammar.layout import Whitespace
 from logitloom_plugins.json_schema.grammar.satisfiability import Satisfiability
-from logitloom_plugins.json_schema.tokens import bounds, content_walk
+from logitloom_plugins.json_schema.tokens import content_walk, position_bounds
 from logitloom_plugins.json_schema.tokens import token_distances as distances
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from tests.cases import EXHAUSTIVE
@@ -135,8 +135,8 @@ def test_the_work_of_a_mask_is_bounded_and_texts_are_finished(name: str, monkeyp
     monkeypatch.setattr(distances, "_MOST_WORK", bound)
     monkeypatch.setattr(distances, "_EIGHTHS_ELSEWHERE", 8)
     # No bound that is found in time spares the search of the first mask.
-    monkeypatch.setattr(bounds, "_FEW_FOUND", 0)
-    monkeypatch.setattr(bounds, "_MOST_SECONDS", 0.0)
+    monkeypatch.setattr(position_bounds, "_FEW_FOUND", 0)
+    monkeypatch.setattr(position_bounds, "_MOST_SECONDS", 0.0)
     inner, other = constraint_of(HOSTILE[name]), constraint_of(HOSTILE[name])
     least = inner.least_tokens(inner.start())
     assert least is not None
@@ -461,8 +461,8 @@ def test_a_bound_that_takes_long_is_found_in_several_masks_and_the_same_tokens_a
     state = other.advance(other.start(), 1 + ord("{"))
     assert state is not None
     most = min(other.most_after(state) for _ in range(20))
-    monkeypatch.setattr(bounds, "_FEW_FOUND", 3)
-    monkeypatch.setattr(bounds, "_MOST_SECONDS", 0)
+    monkeypatch.setattr(position_bounds, "_FEW_FOUND", 3)
+    monkeypatch.setattr(position_bounds, "_MOST_SECONDS", 0)
     assert slow.most_after(state) == UNKNOWN
     for left in (4, most, most + 2, 10_000):
         expected = ConstraintMemory(other).allowed_within(StateNode(state), left)

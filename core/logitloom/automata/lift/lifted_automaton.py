@@ -361,7 +361,7 @@ class LiftedAutomaton(Constraint):
         chosen = kept.take(which) if len(values) else np.zeros(0, dtype=bool)
         return ids[chosen], [reached for reached in entered if reached is not None], number.take(which[chosen])
 
-    def most_after(self, state: State) -> int:
+    def most_after(self, state: State, enough: int = 0) -> int:
         """What the automaton's ``completion_bound`` says."""
         found = None if self._completion_bound is None else self._completion_bound(state)
         return UNKNOWN if found is None else found

@@ -352,7 +352,7 @@ class TokenAutomaton(LiftedAutomaton):
         reached[self._trie.order.take(walked.positions(self._trie))] = walked.states_after(self._trie)
         return ids, least.take(reached.take(ids))
 
-    def most_after(self, state: State) -> int:
+    def most_after(self, state: State, enough: int = 0) -> int:
         """The bytes of the longest of the shortest texts from any state, if tokens of one byte write one from each."""
         return self._most
 

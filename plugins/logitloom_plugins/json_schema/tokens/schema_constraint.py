@@ -153,7 +153,7 @@ class SchemaConstraint(Constraint):
         found = self.schema.run(lambda at: self._masks.distances.least(at), state)
         if found is not None:
             return found
-        most = self.schema.run(lambda at: self._masks.bounds.after_any(at), state)
+        most = self.schema.run(lambda at: self._masks.bounds.near(at), state)
         return None if most == UNKNOWN else most + 1
 
     def least_after(self, state: Hashable) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -164,12 +164,12 @@ class SchemaConstraint(Constraint):
         """The ids where :meth:`least_after` would have to find the whole of a bound that is larger than ``most``."""
         return self.schema.run(lambda at: self._masks.allowed_within(at, most), state)
 
-    def most_after(self, state: Hashable) -> int:
+    def most_after(self, state: Hashable, enough: int = 0) -> int:
         """An upper bound: the sum of bounds for the open parts, and for the parts that a token can open in them.
 
         In a large schema it may be unknown in the first steps.
         """
-        return self.schema.run(lambda at: self._masks.bounds.soon_after_any(at), state)
+        return self.schema.run(lambda at: self._masks.bounds.soon_after_any(at, enough), state)
 
     def allowed(self, state: Hashable) -> TokenSet:
         """The tokens that may come next.

@@ -117,6 +117,22 @@ class PartTexts:
         contents = [*contents_of(self._texts, demand)]
         return contents, [*texts.values()], [frame for frame in frames if values.lives(frame)]
 
+    def kinds(self, demand: ValueConstraint) -> tuple[list[tuple[Content, bool]], bool, list[Frame]]:
+        """What a value can be, without a search for short texts.
+
+        Args:
+            demand: a constraint that asks for no truth vectors.
+
+        Returns:
+            The contents and the frames as of :meth:`openings`, and between them whether it may be a literal.
+        """
+        values = self._values
+        found = {kind: values.of_type(demand, kind) for kind in values.kinds(demand)}
+        literal = any(found.get(kind) for kind in ("null", "false", "true"))
+        opened = [(kind, found[kind]) for kind in ("object", "array") if found.get(kind)]
+        frames = [values.opened(kind, formulas, frozenset([()])) for kind, formulas in opened]
+        return [*contents_of(self._texts, demand)], literal, [frame for frame in frames if values.lives(frame)]
+
     def different(self, demand: ValueConstraint, others: int, more: int) -> tuple[list[bytes], int] | None:
         """More than ``others`` short values, and the most bytes that end an unfinished value as a value not taken.
 
@@ -171,6 +187,11 @@ class PartTexts:
     def farthest_end(self, content: Content) -> int:
         """An upper bound on the bytes, or the characters, of the rest of a short content, from any state on."""
         return self._texts.contents.farthest_end(content)
+
+    def longest_rest(self, content: Content, quoted: bool) -> int:
+        """An upper bound on the bytes with which the rest of a short content is written, from any state on."""
+        plain = not quoted or is_plain(content)
+        return self.farthest_end(content) * (1 if plain else 2 * _LONGEST_ESCAPE)
 
     # --- objects and arrays -----------------------------------------------------------------------------------------
 
