@@ -9,6 +9,7 @@ import pytest
 
 from logitloom import processors
 from logitloom.errors import ChainIncomplete, GenerationError, IllegalToken, InvalidContext, NeedsNotMet, NoLegalToken
+from tests.cases import each_once
 from tests.contrib.engines.conftest import EOS, PAD, PATTERNS, VOCABULARY, WIDTH, encode, tensor
 
 torch = pytest.importorskip("torch", reason="transformers needs PyTorch")
@@ -70,8 +71,10 @@ def generate(model: Any, processor: Any, prompts: tuple[str, ...], assistant: An
     return texts(out, inputs["input_ids"].shape[1])
 
 
-@pytest.mark.parametrize("given", ["itself", "listed", "by its method"])
-@pytest.mark.parametrize("mode", ["greedy", "beams", "prompt lookup", "assistant"])
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    each_once(["itself", "listed", "by its method"], ["greedy", "beams", "prompt lookup", "assistant"]),
+)
 def test_texts_are_complete_within_the_limit_of_generate(tiny_transformers: Any, given: str, mode: str) -> None:
     pattern, inputs = "([a-z]{3,9} ){1,9}end", batch("hello there")
     model, options = tiny_transformers(), dict(MODES[mode])
@@ -112,11 +115,11 @@ def test_a_processor_inside_a_list_is_as_right(tiny_transformers: Any, mode: str
     model, assistant = tiny_transformers(), tiny_transformers(seed=1)
     processor = to_transformers(chain_of(("regex", {"pattern": PATTERNS[1]})), model)
     groups = [(prompt,) for prompt in PROMPTS[:2]] if mode in ("prompt lookup", "assistant") else [PROMPTS]
-    for group in (*groups, *groups):
-        listed = LogitsProcessorList([processor])
-        assert generate(model, listed, group, assistant, **MODES[mode]) == generate(
-            model, processor, group, assistant, **MODES[mode]
-        )
+    expected = [generate(model, processor, group, assistant, **MODES[mode]) for group in groups]
+    for _ in range(2):
+        for group, texts_alone in zip(groups, expected, strict=True):
+            listed = LogitsProcessorList([processor])
+            assert generate(model, listed, group, assistant, **MODES[mode]) == texts_alone
 
 
 @pytest.mark.parametrize("mode", ["sampling", "beams"])
@@ -131,8 +134,7 @@ def test_rows_of_a_batch_are_what_they_are_alone(tiny_transformers: Any, mode: s
     assert together == [generate(model, processor, (prompt,), **options)[0] for prompt in PROMPTS]
 
 
-@pytest.mark.parametrize("padding", [PAD, EOS])
-@pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "sampled beams"])
+@pytest.mark.parametrize(("mode", "padding"), each_once(["greedy", "sampling", "beams", "sampled beams"], [PAD, EOS]))
 def test_a_prompt_that_is_nothing_but_padding_changes_no_row(tiny_transformers: Any, mode: str, padding: int) -> None:
     model = tiny_transformers()
     processor = to_transformers(chain_of(("regex", {"pattern": PATTERNS[2]})), model)
@@ -393,8 +395,7 @@ def test_a_generation_inside_another_with_the_same_processor_changes_nothing(
 
 
 @pytest.mark.parametrize("listed", [False, True])
-@pytest.mark.parametrize("kept", [1, 3])
-@pytest.mark.parametrize("mode", ["greedy", "beams", "assistant"])
+@pytest.mark.parametrize(("mode", "kept"), each_once(["greedy", "beams", "assistant"], [1, 3]))
 def test_a_prompt_that_goes_on_from_earlier_output_begins_anew(
     tiny_transformers: Any, listed: bool, kept: int, mode: str
 ) -> None:
@@ -452,8 +453,11 @@ def test_checked_texts_are_those_of_our_own_loop_in_every_mode(tiny_transformers
         assert check(found[0], True), mode
 
 
-@pytest.mark.parametrize("spec", LIMITED, ids=lambda spec: f"{spec[0]} {spec[1].get('engine', '')}".strip())
-@pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "prompt lookup"])
+@pytest.mark.parametrize(
+    ("spec", "mode"),
+    each_once(LIMITED, ["greedy", "sampling", "beams", "prompt lookup"]),
+    ids=lambda given: given if isinstance(given, str) else f"{given[0]} {given[1].get('engine', '')}".strip(),
+)
 def test_a_limit_of_generate_that_is_too_small_is_refused_with_the_least(
     tiny_transformers: Any, spec: Any, mode: str
 ) -> None:
@@ -553,8 +557,7 @@ class EndsBehind(transformers.StoppingCriteria):  # type: ignore[misc]
         return ended
 
 
-@pytest.mark.parametrize("padding", [PAD, EOS, 60, None], ids=["padding", "end", "an id of the call", "none"])
-@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(("padding", "listed"), each_once([PAD, EOS, 60, None], [False, True]))
 def test_rows_that_generate_ends_by_itself_are_cut_texts(
     tiny_transformers: Any, padding: int | None, listed: bool
 ) -> None:
@@ -582,8 +585,7 @@ def test_padding_behind_a_row_that_generate_ended_was_not_sampled(tiny_transform
     assert [each.token for each in found[1]][-1:] == [ended.token]
 
 
-@pytest.mark.parametrize("mode", ["greedy", "sampling", "beams", "prompt lookup"])
-@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(("mode", "listed"), each_once(["greedy", "sampling", "beams", "prompt lookup"], [False, True]))
 def test_texts_end_at_the_ids_that_generate_is_told(tiny_transformers: Any, mode: str, listed: bool) -> None:
     """A vocabulary that ends with the same id is the oracle. The id is a letter in the vocabulary of the chain."""
     model, pattern = tiny_transformers(), "[a-z]{3,9}"
@@ -616,8 +618,7 @@ def byte_tokenizer(*first: str, backwards: bool = False) -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token=first[0], pad_token=first[1])
 
 
-@pytest.mark.parametrize("sample", [False, True])
-@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize(("sample", "listed"), each_once([False, True], [False, True]))
 def test_an_assistant_with_a_tokenizer_of_its_own_drafts_without_the_chain(sample: bool, listed: bool) -> None:
     """The ids of such an assistant mean other texts. Its drafts are verified with the chain."""
     own, other = byte_tokenizer("<e>", "<p>"), byte_tokenizer("<e>", "<p>", "<x>", "<y>", backwards=True)

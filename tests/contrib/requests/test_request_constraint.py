@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from logitloom import Chain, Context, Vocabulary, processors
 from logitloom.errors import GenerationError
 from logitloom_contrib.requests.request_constraint import RequestConstraint
+from tests.cases import each_once
 from tests.plugins.json_schema.test_alternative_patterns import random_schema
 
 EOS, STOP, WIDTH = 0, 1, 301
@@ -74,8 +75,7 @@ def allowed(name: str, tokens: list[int], most: int | None) -> NDArray[np.bool_]
     return found
 
 
-@pytest.mark.parametrize("most", [None, 14])
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize(("name", "most"), each_once(CHAINS, [None, 14]))
 def test_masks_after_any_operations_are_those_of_a_new_chain(name: str, most: int | None) -> None:
     dice, text, tokens, known = random.Random(name), begun(chain_of(name), most), [], {}
     others: list[tuple[RequestConstraint, list[int]]] = []

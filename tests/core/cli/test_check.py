@@ -23,6 +23,7 @@ from logitloom.cli.new import write
 from logitloom.errors import UnknownPlugin
 from logitloom.host import registry
 from logitloom.testing import ProcessorConformance
+from tests.cases import each_once
 from tests.installed_site import require_distributions
 
 
@@ -276,8 +277,13 @@ def claiming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     registry.refresh()
 
 
-@pytest.mark.parametrize("suite", [None, "temperature", "temperature@loom-other", "temperature@loom_other"])
-@pytest.mark.parametrize("what", ["loom-other", "temperature@loom-other", "processors/temperature@Loom_Other"])
+@pytest.mark.parametrize(
+    ("what", "suite"),
+    each_once(
+        ["loom-other", "temperature@loom-other", "processors/temperature@Loom_Other"],
+        [None, "temperature", "temperature@loom-other", "temperature@loom_other"],
+    ),
+)
 def test_a_plugin_with_the_name_of_a_built_in_is_tested_itself(
     what: str, suite: str | None, claiming: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

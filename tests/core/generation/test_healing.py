@@ -16,6 +16,7 @@ from logitloom.errors import GenerationError, LogitloomError
 from logitloom.generation import BeamSearch, Generator, Greedy, Multinomial, continuous, heal
 from logitloom.generation.candidates import load as load_candidates
 from logitloom.generation.healing import removed_tokens
+from tests.cases import each_once
 from tests.oracles.toy_model import ToyModel
 
 #: All byte strings of "a" and "b" up to this length may be tokens.
@@ -279,8 +280,7 @@ def is_enough(chain: Any, context: Context, limit: int) -> bool:
 
 
 @pytest.mark.parametrize("spec", COMBINED, ids=[name for name, _ in COMBINED])
-@pytest.mark.parametrize("prompt", PROMPTS[:3])
-@pytest.mark.parametrize("more", range(3))
+@pytest.mark.parametrize(("prompt", "more"), each_once(PROMPTS[:3], range(3)))
 def test_texts_of_combinators_are_complete_within_the_limit(spec: Any, prompt: list[int], more: int) -> None:
     healed = heal(processors.load(spec, tokenizer=WORDS), [prompt])
     logits = np.zeros((1, WORDS.size), dtype=np.float32)

@@ -28,6 +28,7 @@ from logitloom.generation import (
 )
 from logitloom.trace import TracedChain
 from logitloom_contrib.llama import random_model
+from tests.cases import each_once
 from tests.oracles.toy_model import ToyModel
 
 END = 4
@@ -113,23 +114,24 @@ def mean_weights(found: list[list[Any]]) -> dict[str, tuple[float, float]]:
     return means
 
 
-SHAPES: list[tuple[list[Any], list[Any]]] = [
-    ([CHOICE], []),
-    ([("temperature", {"temperature": 1.7}), CHOICE], [("temperature", {"temperature": 1.7})]),
-    (
+#: Processors, and those of them that shape the target.
+SHAPES: dict[str, tuple[list[Any], list[Any]]] = {
+    "plain": ([CHOICE], []),
+    "warped": ([("temperature", {"temperature": 1.7}), CHOICE], [("temperature", {"temperature": 1.7})]),
+    "penalised": (
         [CHOICE, ("presence_penalty", {"penalty": 0.8}), ("temperature", {"temperature": 1.5})],
         [("presence_penalty", {"penalty": 0.8}), ("temperature", {"temperature": 1.5})],
     ),
-]
+}
 
 
-@pytest.mark.parametrize("below", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("model", [HIDDEN, toy()], ids=["hidden", "toy"])
-@pytest.mark.parametrize(("specs", "shaping"), SHAPES, ids=["plain", "warped", "penalised"])
+@pytest.mark.parametrize(("shape", "below"), each_once(SHAPES, [0.0, 0.6, 1.0]))
 def test_weights_are_unbiased_estimates_of_the_probabilities_of_texts(
-    model: ToyModel, specs: list[Any], shaping: list[Any], below: float
+    model: ToyModel, shape: str, below: float
 ) -> None:
     """Each prompt is an independent experiment with four particles."""
+    specs, shaping = SHAPES[shape]
     wanted = exact(model, [END], chain_of(*shaping))
     found = decode_weighted(
         model, [[END]] * 500, chain_of(*specs), Particles(4, resample_below=below), max_tokens=LIMIT, seed=3

@@ -18,6 +18,7 @@ from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.values.content import Content
+from tests.cases import each_once
 
 _LETTERS = [bytes([byte]) for byte in range(256)]
 _LONGER = [
@@ -99,8 +100,7 @@ def test_so_many_bytes_make_more_strings_than_are_taken_or_all(
         assert len(within) > taken or within == more or most >= 4
 
 
-@pytest.mark.parametrize("least", [0, 3])
-@pytest.mark.parametrize("name", STRINGS)
+@pytest.mark.parametrize(("name", "least"), each_once(STRINGS, [0, 3]))
 def test_no_token_leads_beyond_the_bound_and_the_bound_is_near(name: str, least: int) -> None:
     """A bound above a usual limit made each mask of such an array a search."""
     schema = {"type": "array", "items": {"type": "string", **STRINGS[name]}, "uniqueItems": True, "minItems": least}

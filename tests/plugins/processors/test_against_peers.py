@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from logitloom import Backend
+from tests.cases import each_once
 from tests.plugins.processors.driving import apply, close, random_logits
 
 KINDS = ["plain", "ties", "holes"]
@@ -37,29 +38,36 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return (shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))).astype(np.float32)
 
 
-STATELESS = [
-    (("temperature", {"temperature": 0.7}), "TemperatureLogitsWarper", (0.7,)),
-    (("top_k", {"k": 7}), "TopKLogitsWarper", (7,)),
-    (("top_k", {"k": 100}), "TopKLogitsWarper", (100,)),
-    (("min_p", {"p": 0.05}), "MinPLogitsWarper", (0.05,)),
-    (("min_p", {"p": 1.0}), "MinPLogitsWarper", (1.0,)),
-    (("typical_p", {"p": 0.3}), "TypicalLogitsWarper", (0.3,)),
-    (("typical_p", {"p": 0.95}), "TypicalLogitsWarper", (0.95,)),
-    (("epsilon_cutoff", {"epsilon": 0.01}), "EpsilonLogitsWarper", (0.01,)),
-    (("epsilon_cutoff", {"epsilon": 0.5, "min_keep": 3}), "EpsilonLogitsWarper", (0.5, -np.inf, 3)),
-    (("eta_cutoff", {"epsilon": 0.05}), "EtaLogitsWarper", (0.05,)),
-    (("eta_cutoff", {"epsilon": 0.9, "min_keep": 4}), "EtaLogitsWarper", (0.9, -np.inf, 4)),
-    (("suppress_tokens", {"tokens": [3, 5]}), "SuppressTokensLogitsProcessor", ([3, 5],)),
-    (("logit_bias", {"bias": {3: 1.5, 7: -2.0}}), "SequenceBiasLogitsProcessor", ([[[3], 1.5], [[7], -2.0]],)),
-]
+#: A processor, its peer, and the peer's arguments.
+STATELESS: dict[str, tuple[Any, str, tuple[Any, ...]]] = {
+    "temperature 0.7": (("temperature", {"temperature": 0.7}), "TemperatureLogitsWarper", (0.7,)),
+    "top_k 7": (("top_k", {"k": 7}), "TopKLogitsWarper", (7,)),
+    "top_k 100": (("top_k", {"k": 100}), "TopKLogitsWarper", (100,)),
+    "min_p 0.05": (("min_p", {"p": 0.05}), "MinPLogitsWarper", (0.05,)),
+    "min_p 1.0": (("min_p", {"p": 1.0}), "MinPLogitsWarper", (1.0,)),
+    "typical_p 0.3": (("typical_p", {"p": 0.3}), "TypicalLogitsWarper", (0.3,)),
+    "typical_p 0.95": (("typical_p", {"p": 0.95}), "TypicalLogitsWarper", (0.95,)),
+    "epsilon_cutoff 0.01": (("epsilon_cutoff", {"epsilon": 0.01}), "EpsilonLogitsWarper", (0.01,)),
+    "epsilon_cutoff 0.5": (
+        ("epsilon_cutoff", {"epsilon": 0.5, "min_keep": 3}),
+        "EpsilonLogitsWarper",
+        (0.5, -np.inf, 3),
+    ),
+    "eta_cutoff 0.05": (("eta_cutoff", {"epsilon": 0.05}), "EtaLogitsWarper", (0.05,)),
+    "eta_cutoff 0.9": (("eta_cutoff", {"epsilon": 0.9, "min_keep": 4}), "EtaLogitsWarper", (0.9, -np.inf, 4)),
+    "suppress_tokens of ids": (("suppress_tokens", {"tokens": [3, 5]}), "SuppressTokensLogitsProcessor", ([3, 5],)),
+    "logit_bias of ids": (
+        ("logit_bias", {"bias": {3: 1.5, 7: -2.0}}),
+        "SequenceBiasLogitsProcessor",
+        ([[[3], 1.5], [[7], -2.0]],),
+    ),
+}
 
 
 @pytest.mark.extras
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("spec", "peer", "arguments"), STATELESS, ids=[f"{s[0]}-{a[0]}" for s, _, a in STATELESS])
-def test_warps_agree_with_transformers(
-    backend: Backend, peers: Any, spec: Any, peer: str, arguments: tuple[Any, ...], kind: str
-) -> None:
+@pytest.mark.parametrize(("case", "kind"), each_once(STATELESS, KINDS))
+def test_warps_agree_with_transformers(backend: Backend, peers: Any, case: str, kind: str) -> None:
+    spec, peer, arguments = STATELESS[case]
     for seed in range(10):
         logits = random_logits(seed, 3, VOCAB, kind)
         close(apply(backend, spec, logits), transformers_result(getattr(peers, peer)(*arguments), logits, PROMPT))
@@ -76,8 +84,7 @@ def test_min_keep_agrees_with_transformers(backend: Backend, peers: Any, name: s
 
 @pytest.mark.extras
 @pytest.mark.parametrize("kind", ["plain", "holes"])
-@pytest.mark.parametrize("p", [0.0, 0.3, 0.9, 0.999])
-@pytest.mark.parametrize("min_keep", [1, 5])
+@pytest.mark.parametrize(("p", "min_keep"), each_once([0.0, 0.3, 0.9, 0.999], [1, 5]))
 def test_top_p_agrees_with_transformers(backend: Backend, peers: Any, kind: str, p: float, min_keep: int) -> None:
     for seed in range(10):
         logits = random_logits(seed, 3, VOCAB, kind)

@@ -22,6 +22,7 @@ from logitloom import Context, load_backend, option, processors  # noqa: E402
 from logitloom.arrays import rng  # noqa: E402
 from logitloom_contrib.engines.vllm.runner_v2 import RunnerV2  # noqa: E402
 from logitloom_plugins.processors.checked import Checked  # noqa: E402
+from tests.cases import each_once  # noqa: E402
 from tests.contrib.engines.conftest import EOS, VOCABULARY, WIDTH, encode  # noqa: E402
 from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, params_of  # noqa: E402
 
@@ -133,7 +134,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-@pytest.mark.parametrize("drafts", [0, 3])
+@pytest.mark.parametrize(("drafts", "place"), each_once([0, 3], ["host", "device"]), indirect=["place"])
 def test_a_long_walk_of_slots_and_drafts_equals_each_row_alone(drafts: int, place: str) -> None:
     draw, numbers = random.Random(11 + drafts), torch.Generator().manual_seed(5)
     engine, live, waiting, number, compared = Emulation(drafts), [], [], 0, 0
