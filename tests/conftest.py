@@ -52,8 +52,9 @@ FIRST_PARAMETERS = {"jax": 1}
 TURNS = {"jax": 24, "mlx": 12, "torch": 6}
 #: Of other tests on a library, one of how many.
 OTHER_TURNS = {"jax": 2}
-#: Of a test that is marked ``long``, one of how many cases is tried, but in ``exhaustive``.
-LONG = 4
+#: Of a test that is marked ``long``, one of how many cases is tried, but in ``exhaustive``. JAX compiles each operation
+#: for each shape.
+LONG = {"": 4, "jax": 16}
 #: How many tests of a file are in the smoke set, which runs in seconds.
 SMOKE = 2
 #: Fixtures that read the weights of the real model.
@@ -82,6 +83,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE.parent / ".pytest_cache" / "d" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Inductor would start processes that import PyTorch, for the few functions that are compiled here.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # On devices JAX would multiply the matrices of the tests' models with eleven bits of each number.
 os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 
@@ -95,7 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "extras": "needs an optional package that is no array library",
         "weights": "reads the real model, which takes half a gigabyte: tox runs it in processes of its own",
         "exhaustive": "an exhaustive or statistical run, only in the environment of that name",
-        "long": "takes more than half a second: not in the smoke set; of its cases, one in four by default",
+        "long": "takes more than half a second: not in the smoke set; of its cases, few by default",
         "smoke": "the first case of the first tests of a file, on NumPy alone: a folder takes seconds (added)",
     }
     for name, meaning in markers.items():
@@ -109,9 +112,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile the kernels before the first test, once for all workers.
 
-    In a process of its own, because vLLM's build for CPUs starts no engine in a process that has loaded llvmlite.
+    In a process of its own, because vLLM's build for CPUs starts no engine in a process that has loaded llvmlite. Tests
+    of one marker run after the others, or compile the few kernels that they need.
     """
-    if not hasattr(session.config, "workerinput") and find_spec("numba") is not None:
+    is_apart = session.config.option.markexpr.partition(" ")[0] in (*APART, *LIBRARIES)
+    if not is_apart and not hasattr(session.config, "workerinput") and find_spec("numba") is not None:
         command = [sys.executable, "-m", "logitloom", "kernels", "compile", "numba"]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
@@ -124,6 +129,9 @@ def pytest_collection() -> Iterator[Any]:
         return (yield)
     finally:
         gc.freeze()
+        # To look through everything that stays again and again takes a twentieth of the time. :class:`Memory` looks for
+        # cycles when the process has grown.
+        gc.set_threshold(10_000, 20, 1_000)
         # Libraries find their objects when the interpreter ends, and pytest, which looks for cycles before, does not.
         atexit.register(gc.unfreeze)
         gc.enable()
@@ -229,8 +237,8 @@ def _is_smoke(item: pytest.Item, tests: set[str]) -> bool:
 def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[str, Any], seen: Counter[str]) -> bool:
     """Whether other cases by default stand for this one, which is then left to the environment ``exhaustive``.
 
-    Of a test that is marked ``long``, with each library and package, one of each four: the first of the first four, the
-    second of the next, and so on, so that the values of several parameters take turns.
+    Of a test that is marked ``long``, with each library and package, one of each ``LONG``: the first of the first four,
+    the second of the next, and so on, so that the values of several parameters take turns.
 
     NumPy makes every check of the kit with the first case of a suite, and one of ``FURTHER`` with each further case.
     Other libraries, which compile or dispatch each operation, make checks with the first case: one of ``TURNS``. They
@@ -248,9 +256,10 @@ def _is_repeated(metafunc: pytest.Metafunc, markers: set[str], params: Mapping[s
     turn = crc32(metafunc.definition.nodeid.encode())
     if "long" in markers:
         needs = " ".join(sorted({str(value) for value in params.values()}.intersection((*LIBRARIES, *PACKAGES))))
-        four, place = divmod(seen[needs], LONG)
+        of = LONG.get(needs, LONG[""])
+        turns, place = divmod(seen[needs], of)
         seen[needs] += 1
-        return place != four % LONG
+        return place != turns % of
     if cases and "case" in params:
         is_first = params["case"] == next(iter(cases))
         if library is None:
