@@ -30,7 +30,7 @@ PROMPTS = (
     "1, 2, 3; größer, 東 🙂. Then",
 )
 CHAT = [{"role": "user", "content": "Name the capital of France."}]
-NEW_TOKENS = 24
+NEW_TOKENS = 12
 #: Tokens of the text that every backend writes.
 COMPARED = 8
 #: By default logits are compared on the first of these, and on the others the texts, which follow from the logits.

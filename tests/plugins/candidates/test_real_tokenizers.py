@@ -28,7 +28,7 @@ PROMPTS = [
     "Count: one, two, three, four, five, six,",
     "The cat sat on the mat. The dog sat on the log. The cat sat on the",
 ]
-NEW = 20
+NEW = 14
 
 
 class Remembers(ToyModel):

@@ -29,7 +29,7 @@ SCHEMA = {
 @pytest.mark.parametrize("way", first(2, ["several samples", "forced tokens", "beam search", "prompt lookup"]))
 @pytest.mark.long
 def test_documents_are_complete_and_valid(smollm2: Any, way: str) -> None:
-    found = list(written(smollm2, SCHEMA, way, 40))
+    found = list(written(smollm2, SCHEMA, way, 30))
     assert len(found) == (1 if way in ("prompt lookup", "forced tokens") else 3)
     assert [one for one in found if one.wrong] == []
     assert any(one.complete for one in found)
