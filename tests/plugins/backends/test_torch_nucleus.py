@@ -66,7 +66,7 @@ def test_it_finds_the_least_logit_of_the_nucleus(
         given = torch.from_numpy(np.random.default_rng(vocab).normal(size=(6, vocab + 3))).to(getattr(torch, dtype))
         given[1, 1:], given[2], given[3, 1::2] = -torch.inf, 1.0, -torch.inf
         given[4], given[5] = (given[4] > 1).to(given.dtype), given[5] * 20 - 300
-        cases += [(x, p) for x in (given[:, :vocab], given[:, :vocab].contiguous()) for p in masses]
+        cases += [(given[:, :vocab].contiguous(), masses[0]), *((given[:, :vocab], p) for p in masses)]
     # A row has the same border in every batch.
     *together, alone = thresholds([*cases, (cases[-1][0][:1], cases[-1][1])])
     assert torch.equal(together[-1][:1], alone)

@@ -12,6 +12,7 @@ import pytest
 
 from logitloom import Context, Vocabulary, processors
 from logitloom.constraints import Constraint
+from tests.cases import EXHAUSTIVE
 from tests.core.automata.vocabularies import tekken
 
 SCHEMA = {
@@ -59,7 +60,7 @@ def test_texts_satisfy_each_constraint_and_end_within_the_limit(name: str) -> No
     least = together.least_tokens(together.start())
     short = [token for token, text in enumerate(words.token_bytes) if text and len(text) < 4 and text.isascii()]
     blank, draw = np.zeros((1, words.size), dtype=np.float32), random.Random(name)
-    for more in (1, 30):
+    for more in (1, 30 if EXHAUSTIVE else 8):
         limit = least + more
         context, tokens = Context.start(blank, vocabulary=words, max_new_tokens=limit), list[int]()
         state = chain.init_state(context)

@@ -22,6 +22,7 @@ from logitloom.document import to_document
 from logitloom.errors import OptionError, UnsupportedPattern, UnsupportedSchema
 from logitloom.generation import read_value
 from logitloom_plugins.schema_sources.sources import schema_of
+from tests.cases import some
 
 pydantic = pytest.importorskip("pydantic", reason="needs pydantic")
 typing_extensions = pytest.importorskip("typing_extensions", reason="pydantic needs it")
@@ -340,7 +341,7 @@ def _texts(processor: Any, count: int, limit: int = 120) -> Iterator[bytes]:
 @pytest.mark.parametrize("name", TYPES)
 def test_each_text_of_a_type_is_read_as_an_object(name: str) -> None:
     adapter = pydantic.TypeAdapter(TYPES[name])
-    for text in _texts(("json", {"schema": adapter}), 12):
+    for text in _texts(("json", {"schema": adapter}), some(12)):
         adapter.validate_json(text)
 
 
@@ -538,7 +539,7 @@ def test_texts_of_types_of_msgspec_are_read_by_it_and_ordinary_texts_are_allowed
     msgspec = pytest.importorskip("msgspec", reason="needs msgspec")
     for name, (kind, ordinary) in of_msgspec().items():
         struct = msgspec.defstruct("Held", [("value", kind)])
-        for text in [*_texts(("json", {"schema": struct}), 8, 200), b'{"value": ' + ordinary.encode() + b"}"]:
+        for text in [*_texts(("json", {"schema": struct}), some(8), 200), b'{"value": ' + ordinary.encode() + b"}"]:
             msgspec.json.decode(text, type=struct)
         chain = processors.load(("json", {"schema": struct}), tokenizer=WORDS)
         constraint = chain["json"].constraint(WORDS, WORDS.size)

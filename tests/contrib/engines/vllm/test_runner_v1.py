@@ -37,7 +37,7 @@ from tests.contrib.engines.vllm.conftest import MAX_LENGTH, engine_of, one, para
 
 pytestmark = pytest.mark.torch
 
-STEPS = int(os.environ.get("LOGITLOOM_FUZZ_STEPS", "250"))
+STEPS = int(os.environ.get("LOGITLOOM_FUZZ_STEPS", "100"))
 MOST = 7
 
 
