@@ -89,8 +89,9 @@ def accept_sampled(
     q_drafted = backend.gather(draft, tokens[:, None])[:, 0]
     u = rng.uniform(backend.xp, seeds, lengths, ACCEPT_STREAM)
     accepted = proposed & (p_drafted > 0) & (u * q_drafted < p_drafted)
-    # Not a number fails every comparison.
-    sound = (xp.min(draft, axis=-1) >= 0) & (xp.abs(xp.sum(draft, axis=-1) - 1) <= _ROUNDING) & (q_drafted > 0)
+    # MLX before 0.32.4 adds half types up in their own type. Not a number fails every comparison.
+    total = xp.sum(backend.cast(draft, "float32"), axis=-1)
+    sound = (xp.min(draft, axis=-1) >= 0) & (xp.abs(total - 1) <= _ROUNDING) & (q_drafted > 0)
 
     rest = xp.maximum(p - draft, xp.zeros_like(p))
     # The sum can be 0 only if p and q are equal up to rounding. Then the replacement is drawn from p.
