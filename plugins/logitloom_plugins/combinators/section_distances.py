@@ -380,7 +380,7 @@ class Distances:
 
     # --- bounds without a search ----------------------------------------------------------------------------------
 
-    def most_after(self, configs: Iterable[SectionConfiguration], enough: int) -> int:
+    def most_after(self, configs: Iterable[SectionConfiguration], enough: int = 0) -> int:
         """No more tokens than these are needed after any token that is allowed; :data:`UNKNOWN` without a search.
 
         A bound of ``enough`` tokens is not improved.
