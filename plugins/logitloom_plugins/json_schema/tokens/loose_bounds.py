@@ -18,6 +18,7 @@ from logitloom_plugins.json_schema.folds.machine import Machine
 from logitloom_plugins.json_schema.grammar.arrays import ArrayFrame, item
 from logitloom_plugins.json_schema.grammar.layout import Layout
 from logitloom_plugins.json_schema.grammar.members import ValueConstraint
+from logitloom_plugins.json_schema.grammar.objects import ObjectFrame
 from logitloom_plugins.json_schema.grammar.satisfiability import Frame
 from logitloom_plugins.json_schema.tokens.position_bounds import NO_BOUND, Allowance, Bound, PositionBounds
 from logitloom_plugins.json_schema.tokens.written_at_once import Brackets
@@ -27,6 +28,8 @@ __all__ = ["LooseBounds"]
 
 #: The bytes of ``false``, and of two quotes.
 _LITERAL, _QUOTES = 5, 2
+#: The most names, and kinds of undeclared names, of an object whose members are all looked at.
+_MOST_NAMES: Final = 128
 #: Depths are rounded up to a power of two, from this one on; and the most brackets that one token opens, roughly.
 _LEAST_DEPTH: Final = 8
 _OPENED: Final = 4
@@ -70,11 +73,15 @@ class LooseBounds(PositionBounds):
         return self._recalled(key, lambda: Bound(0, self._of_members(frame, layout, opened))).added
 
     def _of_members(self, frame: Frame, layout: Layout, opened: Brackets) -> int:
+        if isinstance(frame, ObjectFrame) and len(frame.plan.keys.bit) > _MOST_NAMES:
+            return UNKNOWN
         gap, added = self._gap(layout.depth), 0
         for around, demand in self._members(frame):
             value = super().of_value(demand, layout, opened)
             added = max(added, around + 2 * gap + value.rest, value.added)
-        return min(added, UNKNOWN)
+            if added >= UNKNOWN:
+                return UNKNOWN
+        return added
 
     def _members(self, frame: Frame) -> Iterator[tuple[int, ValueConstraint]]:
         """Per member the bytes of its comma, its name and its colon, and the constraint on its value."""
@@ -113,14 +120,11 @@ class LooseBounds(PositionBounds):
             if sizes and bracket not in opened:
                 continue
             more = frozenset([brackets[1:] for brackets in opened if brackets[:1] == bracket])
-            if _is_plain(frame):
-                within = self._added(frame, layout, more) if bracket in opened else 0
-                each = Bound(self.rest(frame, layout, 0).rest, within)
-            elif isinstance(frame, ArrayFrame) and frame.plan.distinct:
-                # The lists of different items are found for the items that come next alone.
+            if not _is_plain(frame):
+                # Such bounds are found for the members and items that come next alone.
                 return NO_BOUND
-            else:
-                each = self._near.of_frame(frame, layout, more, 0)
+            within = self._added(frame, layout, more) if bracket in opened else 0
+            each = Bound(self.rest(frame, layout, 0).rest, within)
             rest = rest if sizes else max(rest, 1 + gap + each.rest)
             added = max(added, each.rest + each.added if bracket in opened else 0)
         return Bound(min(rest, UNKNOWN), min(max(rest, added), UNKNOWN))
