@@ -253,6 +253,7 @@ class ConstraintMemory:
         """
         if node.state in (self.finished, self.dead):
             return None
+        # Where a bound was enough, no smaller one has been looked for.
         if node.most_after < 0 or left - 2 < node.most_after <= node.enough:
             node.enough = max(left - 2, 0)
             node.most_after = self.constraint.most_after(node.state, node.enough)

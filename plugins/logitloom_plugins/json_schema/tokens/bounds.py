@@ -58,7 +58,7 @@ class TokenBounds:
         return min(self._near.after_any(position), self._loose.after_any(position))
 
     def near(self, position: Position) -> int:
-        """The part of :meth:`after_any` that is counted in the tokens of short texts, for messages."""
+        """:meth:`after_any` from the tokens of short texts alone, which says about how many tokens are needed."""
         return self._near.after_any(position)
 
     def exceeds(self, position: Position, most: int) -> bool:

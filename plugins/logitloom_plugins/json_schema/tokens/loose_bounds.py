@@ -30,9 +30,8 @@ __all__ = ["LooseBounds"]
 _LITERAL, _QUOTES = 5, 2
 #: The most names, and kinds of undeclared names, of an object whose members are all looked at.
 _MOST_NAMES: Final = 128
-#: Depths are rounded up to a power of two, from this one on; and the most brackets that one token opens, roughly.
+#: Depths are rounded up to a power of two, from this one on.
 _LEAST_DEPTH: Final = 8
-_OPENED: Final = 4
 
 
 class LooseBounds(PositionBounds):
@@ -56,12 +55,13 @@ class LooseBounds(PositionBounds):
     ) -> None:
         super().__init__(machine, vocabulary, allowance, farthest_end)
         self._parts, self._near = parts, near
+        self._deepest = max(map(len, self._opened), default=0)
 
     def of_frame(self, frame: Frame, layout: Layout, opened: Brackets, items: int, names: int = 0) -> Bound:
         """As :meth:`.PositionBounds.of_frame`, for all names."""
         if not _is_plain(frame):
             return self._near.of_frame(frame, layout, opened, items, names)
-        return Bound(self.rest(frame, layout, items).rest, self._added(frame, _any_layout(layout), opened))
+        return Bound(self.rest(frame, layout, items).rest, self._added(frame, self._any_layout(layout), opened))
 
     def rest(self, frame: Frame, layout: Layout, items: int) -> Bound:
         """As :meth:`.PositionBounds.rest`."""
@@ -99,14 +99,14 @@ class LooseBounds(PositionBounds):
         """As :meth:`.PositionBounds.written`."""
         if demand.extras:
             return self._near.written(before, demand, layout)
-        within = _any_layout(layout)
-        return len(before) * (1 + self._gap(within.depth)) + self.of_value(demand, within, self._opened).rest
+        gap = self._gap(self._any_layout(layout).depth)
+        return len(before) * (1 + gap) + self.of_value(demand, layout, self._opened).rest
 
     def of_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> Bound:
         """As :meth:`.PositionBounds.of_value`; ``rest`` are the tokens of a short value."""
         if demand.extras:
             return self._near.of_value(demand, layout, opened)
-        return super().of_value(demand, _any_layout(layout), opened)
+        return super().of_value(demand, self._any_layout(layout), opened)
 
     def _find_value(self, demand: ValueConstraint, layout: Layout, opened: Brackets) -> Bound:
         contents, has_literal, frames = self._parts.kinds(demand)
@@ -132,9 +132,13 @@ class LooseBounds(PositionBounds):
     def _find_content(self, content: Content, quoted: bool) -> int:
         escape = self._escape if quoted else 0
         if content.counts and content.free:
-            points = [point for point, found in zip(content.points, content.at, strict=True) if found]
-            return escape + max(points, default=0) + quoted
+            return escape + content.farthest_point + quoted
         return escape + self._parts.longest_rest(content, quoted) + quoted
+
+    def _any_layout(self, layout: Layout) -> Layout:
+        """A layout that may still become any other, as deep as the objects and arrays that one token can open."""
+        depth = layout.depth + self._deepest
+        return Layout("open", max(_LEAST_DEPTH, 1 << (depth - 1).bit_length()))
 
 
 def _is_plain(frame: Frame) -> bool:
@@ -142,8 +146,3 @@ def _is_plain(frame: Frame) -> bool:
     if isinstance(frame, ArrayFrame):
         return frame.only_hard and not frame.plan.distinct
     return is_simple(frame) and not frame.tracked
-
-
-def _any_layout(layout: Layout) -> Layout:
-    """A layout that may still become any other, as deep as the objects and arrays that one token can open."""
-    return Layout("open", max(_LEAST_DEPTH, 1 << (layout.depth + _OPENED - 1).bit_length()))

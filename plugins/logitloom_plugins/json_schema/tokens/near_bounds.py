@@ -394,8 +394,7 @@ class NearBounds(PositionBounds):
         automaton = content.automaton
         end, escape = (b'"', self._escape) if quoted else (b"", 0)
         if content.counts and content.free:
-            count = max([0, *[point for point, found in zip(content.points, content.at, strict=True) if found]])
-            parts, rest = divmod(count, _MOST_ALIKE)
+            parts, rest = divmod(content.farthest_point, _MOST_ALIKE)
             alike = self._farthest_end(b"a" * _MOST_ALIKE) if parts else 0
             return escape + parts * alike + self._farthest_end(b"a" * rest + end)
         if not content.counts and automaton.states <= _MOST_STATES:

@@ -226,6 +226,11 @@ class Content:
 
     # --- lengths -----------------------------------------------------------------------------------------------
 
+    @property
+    def farthest_point(self) -> int:
+        """The largest length from which on texts may end, of those at which meanings change; 0 if no text ends."""
+        return max([point for point, meanings in zip(self.points, self.at, strict=True) if meanings], default=0)
+
     @cached_property
     def exact_spans(self) -> list[_Span] | None:
         """The ranges of lengths in which texts end, with distances of which each stands for itself.
