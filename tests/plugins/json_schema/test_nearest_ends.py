@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from logitloom.automata import BudgetTracker
-from logitloom.automata.deterministic.reach import reachable
+from logitloom.automata.deterministic.reach import reachable, steps_to
 from logitloom_plugins.json_schema.folds.completion import content_texts, short_contents
 from logitloom_plugins.json_schema.folds.completion.completion_memory import CompletionMemory
 from logitloom_plugins.json_schema.folds.completion.content_texts import ContentTexts
@@ -293,6 +293,15 @@ def test_labels_below_a_state_are_those_of_the_states_that_can_be_reached(
         ends = reachable(keys.automaton.next, state).nonzero()[0].tolist()
         labels = {keys.automaton.outputs[end] for end in ends} - {None}
         assert below == sum([keys.bit[label] for label in labels])
+
+
+@pytest.mark.parametrize(("names", "patterns"), [*NAMED, ((), ()), (("a", "é日b", "\U0001f600"), ())], ids=str)
+def test_the_longest_rest_of_a_name_is_the_farthest_end(names: tuple[str, ...], patterns: tuple[str, ...]) -> None:
+    keys = Keys(names, patterns, {}, BudgetTracker())
+    automaton = keys.automaton
+    distances = steps_to(automaton.next, automaton.accepting).tolist()
+    between = [size for size, is_whole in zip(distances, automaton.boundaries, strict=True) if is_whole]
+    assert keys.longest_rest == (max(distances), max(between))
 
 
 @pytest.mark.parametrize("tries", [2, 8, 64])

@@ -18,6 +18,7 @@ from logitloom_plugins.json_schema.folds.schema_automaton import SchemaAutomaton
 from logitloom_plugins.json_schema.folds.schema_compilation import compile_schema
 from logitloom_plugins.json_schema.tokens.schema_constraint import SchemaConstraint
 from logitloom_plugins.json_schema.values.content import Content
+from logitloom_plugins.json_schema.values.moore_machine import END_OF_CHARACTER
 from tests.cases import each_once
 
 _LETTERS = [bytes([byte]) for byte in range(256)]
@@ -75,7 +76,7 @@ def test_so_many_bytes_make_more_strings_than_are_taken_or_all(
     content = content_of(STRINGS[name])
     most = most_to_differ(content, taken)
     assert most is not None
-    most -= strings_that_differ._END_OF_CHARACTER
+    most -= END_OF_CHARACTER
     automaton = content.automaton
     tried = [
         b"".join(letters) for size in range(5) for letters in itertools.product((b"a", b"b", b"c", b"0"), repeat=size)

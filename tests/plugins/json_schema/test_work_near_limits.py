@@ -570,6 +570,17 @@ def test_strings_are_walked_together_before_single_positions_take_all_of_the_wor
     assert len(within.listed(words.size)) > 60_000
 
 
+def test_alternatives_that_need_thousands_of_characters_leave_no_token_out() -> None:
+    longer = {"properties": {"a": {"type": "string", "maxLength": 40_000}}}
+    constraint = constraint_of({"type": "object", "anyOf": [longer, {"properties": {"b": {"type": "string"}}}]})
+    state = constraint.schema.read(constraint.start(), b'{"a":"')
+    assert state is not None
+    ids, needed = constraint.least_after(state)
+    assert np.array_equal(ids, constraint.allowed(state).listed(constraint.vocab_size))
+    # The rest of an escape or of a character, a quote, and a bracket.
+    assert needed.max() <= 7
+
+
 def test_names_that_must_differ_are_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lists, several = Counter[str](), content_texts.several
 

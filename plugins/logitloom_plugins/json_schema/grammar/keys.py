@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from logitloom.automata import BudgetTracker, Dfa, any_text, choice
-from logitloom.automata.deterministic.reach import distinct_steps
+from logitloom.automata.deterministic.reach import distinct_steps, steps_to
 from logitloom_plugins.json_schema.schema.formula import Atom, Formula
 from logitloom_plugins.json_schema.values.ecma_pattern import compile_ecma
 from logitloom_plugins.json_schema.values.listed_texts import trie_among_all
-from logitloom_plugins.json_schema.values.moore_machine import MooreMachine, encodable, joint
+from logitloom_plugins.json_schema.values.moore_machine import END_OF_CHARACTER, MooreMachine, encodable, joint
 
 __all__ = ["KeyParts", "Keys", "Label"]
 
@@ -148,6 +148,17 @@ class Keys:
     def base(self) -> int:
         """The first state of the prefix trie; lower states are outside it. Only without patterns and demands."""
         return any_text().states
+
+    @cached_property
+    def longest_rest(self) -> tuple[int, int]:
+        """The most bytes to the nearest end of a name, from any state and from any state between two characters."""
+        if not self.is_slow:
+            # Every text of whole characters is a name.
+            return END_OF_CHARACTER, 0
+        automaton = self.automaton
+        away = steps_to(automaton.next, automaton.accepting)
+        between = np.frombuffer(automaton.boundaries, dtype=np.bool_)
+        return int(away.max(initial=0)), int(away[between].max(initial=0))
 
     def matches(self, key: Label, pattern: str) -> bool:
         """Whether the names of a label match a pattern, one of ``patterns``."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from logitloom.automata import DEAD, BudgetTracker, Dfa
 from logitloom.automata.deterministic.product import product
-from logitloom.automata.deterministic.reach import ends_reachable, steps_to
+from logitloom.automata.deterministic.reach import ends_reachable
 from logitloom.automata.lift.above_ascii import states_above_ascii
 from logitloom.automata.patterns.utf8 import byte_sequences
 
@@ -52,6 +52,8 @@ UNESCAPED: Final = tuple(
 LEADING: Final = tuple(range(0xC2, 0xF5))
 BEGINNING: Final = (*range(0x80), *LEADING)
 CONTINUING: Final = tuple(range(0x80, 0xC0))
+#: The most bytes that end a character that has begun.
+END_OF_CHARACTER: Final = 3
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -96,20 +98,6 @@ class MooreMachine(Dfa):
     def of(cls, dfa: Dfa, output: Output) -> MooreMachine:
         """The Moore machine of a DFA, with one output for all accepted texts."""
         return cls(dfa.byte_class, dfa.next, [output if end else None for end in dfa.accepting.tolist()], dfa.start)
-
-    @cached_property
-    def farthest(self) -> int:
-        """The most bytes that an end can be away."""
-        return int(self._away.max(initial=0))
-
-    @cached_property
-    def farthest_between(self) -> int:
-        """The most bytes that an end can be away between two characters."""
-        return int(self._away[np.frombuffer(self.boundaries, dtype=np.bool_)].max(initial=0))
-
-    @cached_property
-    def _away(self) -> NDArray[np.int32]:
-        return steps_to(self.next, self.accepting)
 
     def state_parts(self) -> tuple[object, ...]:
         """What is written to a file: the table, each output once, and per state the number of its output."""

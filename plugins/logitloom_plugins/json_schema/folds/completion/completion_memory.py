@@ -140,6 +140,8 @@ class CompletionMemory:
         #: Different short objects or arrays with their canonical texts, by frame and by the depth to which nested
         #: values may differ.
         self.varied: dict[tuple[Frame, int], list[tuple[bytes, Canonical]]] = {}
+        #: The most bytes that end an object or array differently, by frame, number of others, and depth.
+        self.endings: dict[tuple[Frame, int, int], int | None] = {}
         self.short_values: dict[tuple[Content, int], list[tuple[Output, bytes, Canonical]]] = {}
         self.nearest: dict[Content, NearestEnds | None] = {}
         #: By content and output the content with this output alone.

@@ -376,10 +376,9 @@ class PartTexts:
         named = [(self._name_of(label), demand) for label, demand in demands]
         if len(named) == sum(label[0] == "name" for label, _ in demands):
             return 0, named
-        size, automaton = self._size_of_names(keys), keys.automaton
+        size, (farthest, between) = self._size_of_names(keys), keys.longest_rest
         # No escape begins within a character.
-        rest = max(size * automaton.farthest, escape + size * automaton.farthest_between)
-        return rest + _QUOTE, named
+        return max(size * farthest, escape + size * between) + _QUOTE, named
 
     def _size_of_names(self, keys: Keys) -> int:
         """The most bytes with which a byte of a name that the schema does not list is written."""
@@ -417,6 +416,12 @@ class PartTexts:
             taken: the number of the others.
             depth: levels of objects and arrays within it that are looked at.
         """
+        memory = self._texts.memory.endings
+        if (frame, taken, depth) not in memory:
+            memory[frame, taken, depth] = self._find_most_to_end_differently(frame, taken, depth)
+        return memory[frame, taken, depth]
+
+    def _find_most_to_end_differently(self, frame: Frame, taken: int, depth: int) -> int | None:
         size = self._most_to_end(frame, _DEPTH) if depth else None
         if size is None:
             return None
@@ -491,7 +496,7 @@ class PartTexts:
         required, keys = required_members(self._texts, frame), frame.plan.keys
         if required is None or not depth:
             return None if required is None or required else _BRACKETS
-        longest = _LONGEST_ESCAPE * (keys.automaton.farthest + keys.automaton.farthest_between)
+        longest = _LONGEST_ESCAPE * sum(keys.longest_rest)
         begun = 0
         for label in keys.bit:
             demand = ValueConstraint(frame.plan.hard_child(label))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Final
 
 from logitloom_plugins.json_schema.folds.completion.completion_memory import (
     MEMBER,
@@ -21,6 +22,9 @@ from logitloom_plugins.json_schema.values.content import Content
 
 __all__ = ["escape_jumps", "number_jumps", "text_jumps"]
 
+#: A rest of a string with more bytes than these and the shortest rest is not looked at.
+_MOST_LONGER: Final = 1 << 12
+
 
 def number_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
     """The jumps of a number."""
@@ -36,7 +40,10 @@ def text_jumps(texts: LocalTexts, state: State, taken: Taken) -> list[Jump]:
     if isinstance(context, NameContext):
         return _name_jumps(texts, context, state.content_state, taken)
     found = contents.texts(context.content, state.content_state, state.characters, context.content.found)
-    return [Jump(contents.escaped(text) + b'"', None, taken, truth) for truth, text in found.items()]
+    # A rest that is thousands of bytes longer hardly lets the whole value end earlier.
+    most = min(map(len, found.values()), default=0) + _MOST_LONGER
+    short = [(truth, text) for truth, text in found.items() if len(text) <= most]
+    return [Jump(contents.escaped(text) + b'"', None, taken, truth) for truth, text in short]
 
 
 def _name_jumps(texts: LocalTexts, context: NameContext, content_state: int, taken: Taken) -> list[Jump]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from logitloom_plugins.json_schema.folds.completion.content_texts import is_plain
 from logitloom_plugins.json_schema.folds.completion.short_contents import representatives
 from logitloom_plugins.json_schema.values.content import Content
-from logitloom_plugins.json_schema.values.moore_machine import MooreMachine
+from logitloom_plugins.json_schema.values.moore_machine import END_OF_CHARACTER, MooreMachine
 
 __all__ = ["TRIED", "most_to_differ", "others"]
 
@@ -21,9 +21,8 @@ _PLAIN: Final = bytes([byte for byte in TRIED if byte >= 0x20 and byte not in b'
 _OTHERS: Final = bytes([byte for byte in range(0x21, 0x7F) if byte not in b'"\\'])
 #: The most further bytes that are tried beside the first.
 _FEW: Final = 8
-#: The most bytes that end a character, the bytes of an escaped byte, the most bytes that make strings differ, and the
-#: most entries of the table of a content.
-_END_OF_CHARACTER: Final = 3
+#: The bytes of an escaped byte, the most bytes that make strings differ, and the most entries of the table of a
+#: content.
 _ESCAPED: Final = 6
 _MOST_FURTHER: Final = 64
 _MOST_ENTRIES: Final = 1 << 15
@@ -49,10 +48,10 @@ def most_to_differ(content: Content, taken: int) -> int | None:
         content: of the string.
         taken: the number of the other strings.
     """
-    if content.counts and content.free:
+    if content.free:
         # With fewer characters left than these, the string ends earlier.
         further = next(n for n in range(_MOST_FURTHER) if len(_PLAIN) ** n > taken)
-        return content.least + further + _END_OF_CHARACTER
+        return content.least + further + END_OF_CHARACTER
     automaton = content.automaton
     first = content.last_counts(_MOST_ENTRIES)
     counts = range(first, content.points[-1] + 1) if content.counts else range(1)
@@ -68,7 +67,7 @@ def most_to_differ(content: Content, taken: int) -> int | None:
         if np.isfinite(most[between]).all():
             # Smaller numbers of characters may have to reach the least one first.
             before = content.least * (1 if is_plain(content) else _ESCAPED) if first else 0
-            return before + size * int(most[between].max()) + _END_OF_CHARACTER
+            return before + size * int(most[between].max()) + END_OF_CHARACTER
     return None
 
 
