@@ -12,6 +12,7 @@ set of tools with budgets from the least upwards. Every text must be finished an
 The last three tables have milliseconds of processor time for one step of one row on the ids of Tekken, with a limit
 and for the same tokens without one: of random texts within 1, 1.2, 2 and 8 times the fewest tokens for each schema, of
 documents of schemas for which far limits were slow, and of random texts of each kind of other subjects (``--kinds``).
+The steps of all four limits with more than twice the fewest tokens to the end left have a line of their own.
 """
 
 from __future__ import annotations
@@ -464,12 +465,14 @@ class Times(NamedTuple):
     slowest: dict[float, tuple[float, int]]
     #: Subjects of which the fewest tokens are known.
     known: list[int]
+    #: By limit which steps have more than twice the fewest tokens to the end left.
+    far: dict[float, list[bool]]
 
 
 def times_of(subjects: Iterator[Subject], skip: int, count: int, vocabulary: Any) -> Times:
     """The times of steps of random texts of some subjects."""
     times = Times({factor: [] for factor in FACTORS}, {factor: [] for factor in FACTORS},
-                  dict.fromkeys(FACTORS, (0.0, -1)), [])  # fmt: skip
+                  dict.fromkeys(FACTORS, (0.0, -1)), [], {factor: [] for factor in FACTORS})  # fmt: skip
     blank = np.zeros((1, vocabulary.size), dtype=np.float32)
     for number, (spec, _) in itertools.islice(enumerate(subjects), skip, skip + count):
         try:
@@ -490,14 +493,32 @@ def times_of(subjects: Iterator[Subject], skip: int, count: int, vocabulary: Any
             within = timed_steps(spec, vocabulary, limit, taken, number)[1]
             times.within[factor] += within
             times.slowest[factor] = max(times.slowest[factor], (max(within), number))
+            states = itertools.accumulate(taken, constraint.advance, initial=constraint.start())
+            fewest = [constraint.least_tokens(state) for state in states]
+            times.far[factor] += [
+                each is not None and limit - step > 2 * (each + 1) for step, each in enumerate(fewest)
+            ]
     return times
 
 
-def cells(times: Times, factor: float) -> str:
-    """The cells of a row of the tables for one limit."""
-    with_it, without = times.within[factor], times.without[factor]
-    shown = [f"{np.percentile(each, q):.2f}" for q in (50, 99) for each in (with_it, without)]
-    return f"{len(with_it)} | {' | '.join(shown)} | {times.slowest[factor][0]:.0f} | {times.slowest[factor][1]}"
+def rows_of(times: Times) -> Iterator[str]:
+    """The limit and the other cells of each row of the tables; at last those of the steps far from any limit."""
+    for factor in FACTORS:
+        slowest, subject = times.slowest[factor]
+        yield f"{factor:g} | {cells(times.within[factor], times.without[factor])} | {slowest:.0f} | {subject}"
+    is_far = [*itertools.chain.from_iterable(times.far.values())]
+    chosen = [
+        [*itertools.compress(itertools.chain.from_iterable(steps.values()), is_far)]
+        for steps in (times.within, times.without)
+    ]
+    if all(chosen):
+        yield f"more than twice the least is left | {cells(*chosen)} | {max(chosen[0]):.0f} | "
+
+
+def cells(within: list[float], without: list[float]) -> str:
+    """The number of steps, and their median and p99 with a limit and without one."""
+    shown = [f"{np.percentile(each, q):.2f}" for q in (50, 99) for each in (within, without)]
+    return f"{len(within)} | {' | '.join(shown)}"
 
 
 def times_of_kinds(kinds: list[str], skip: int, count: int) -> None:
@@ -509,8 +530,8 @@ def times_of_kinds(kinds: list[str], skip: int, count: int) -> None:
     print("|" + " --- |" * 10)
     for kind in kinds:
         times = times_of(KINDS[kind](), skip, count, vocabulary)
-        for factor in FACTORS if times.known else ():
-            print(f"| {kind} | {len(times.known)} | {factor:g} | {cells(times, factor)} |", flush=True)
+        for row in rows_of(times) if times.known else ():
+            print(f"| {kind} | {len(times.known)} | {row} |", flush=True)
 
 
 def times_of_steps(skip: int, count: int) -> None:
@@ -519,8 +540,8 @@ def times_of_steps(skip: int, count: int) -> None:
     times = times_of(schemas(), skip, count, vocabulary)
     print("\n| limit, times the least | steps | median | without | p99 | without | slowest | schema of the slowest |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for factor in FACTORS:
-        print(f"| {factor:g} | {cells(times, factor)} |", flush=True)
+    for row in rows_of(times) if times.known else ():
+        print(f"| {row} |", flush=True)
     print("\n| document | limit | steps | median | without | mean | without | slowest | without |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, schema, value, limit in documents():
